@@ -60,10 +60,12 @@ def rehearse(pgpaces, shop, tmp_path, monkeypatch):
     def run(sql, *options):
         path = tmp_path / "migration.sql"
         path.write_text(sql)
+        files = (str(path),) if sql else ()
         load = ("-f", str(script), "--rate", "100", "-c", "4", "-L", "100ms")
         where = ("--target", quoted(shop.keywords), "--from-database", "shop")
-        done = pgpaces("rehearse", str(path), *load, *where, "--json", *options)
-        assert done.out, done.err
+        done = pgpaces("rehearse", *files, *load, *where, "--json", *options)
+        if not done.out:
+            return done.code, done.err
         return done.code, json.loads(done.out)["value"]
 
     return run
@@ -140,6 +142,47 @@ def test_a_password_is_nowhere_and_nothing_is_left_behind(rehearse, shop, pgpace
             admin.execute("DROP ROLE bob")
 
 
+PROGRAM = "psql -Xqc 'BEGIN; LOCK TABLE orders IN SHARE MODE; SELECT pg_sleep(0.5); COMMIT'"
+
+
+def test_the_locks_of_a_program_are_seen_once_somebody_confirmed_it(rehearse):
+    options = ("--open-transaction", "0", "--run", PROGRAM)
+    code, answer = rehearse("", *options, "--trust")
+    [statement] = answer["passes"][0]["statements"]
+    assert (code, answer["verdict"], statement["mode"]) == (30, "blocks", "ShareLock")
+    assert statement["held_ns"] == pytest.approx(500e6, abs=100e6)
+    code, told = rehearse("", *options)
+    assert (code, sentence("command-unconfirmed", command=PROGRAM) in told) == (6, True)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [("failover", "--standbys", "1"), *(pytest.param((name,), marks=pytest.mark.slow)
+                                        for name in ("restart", "crash"))],
+    ids=lambda event: event[0],
+)  # fmt: skip
+def test_an_outage_is_measured_and_acknowledged_commits_are_counted(
+    event, empty_home, pg15, pgpaces, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rehearsing, "BEFORE_MIN_S", 2.0)
+    monkeypatch.setattr(rehearsing, "AFTER_S", 1.0)
+    script, source = tmp_path / "read.sql", access_to(pg15).keywords
+    script.write_text("SELECT 1;\n")
+    load = ("-f", script, "--rate", "100", "-c", "4", "-L", "50ms", "--server", "15")
+    for _ in range(2):  # nothing that the first leaves is in the way of the next
+        done = pgpaces(
+            *("rehearse", "--event", *event, *load, "--from-database", quoted(source), "--json"),
+            env={"PGPACES_HOME": str(empty_home)},
+        )
+        [only] = json.loads(done.out)["value"]["passes"]
+        outage = only["outage"]
+        assert done.code == (30 if only["verdict"] == "fails" else 0), done.err
+        assert 0 < outage["length_ns"] < 20e9
+        assert outage["acknowledged"] > 200
+        assert outage["lost"] == 0 or event[0] == "failover"
+        assert only["during"]["due"] > 100
+
+
 # PostgreSQL's documentation, "Explicit Locking": the mode of each on the table.
 MODES = {
     "ALTER TABLE orders ADD COLUMN x int": "AccessExclusiveLock",
@@ -175,17 +218,19 @@ def test_the_locks_of_statements_are_those_of_the_documentation_and_rewrites_are
     with connect(shop, "shop") as session:
         keywords = {**shop.keywords, "dbname": "shop"}
         for sql, mode in MODES.items():
-            running = migration.Migrating(keywords, lambda: 0)
+            statements = [*split(f"BEGIN; {sql}; ROLLBACK")]
+            running = migration.Migrating(keywords, lambda: 0, statements)
             try:
-                [*_, run, _] = running.run([*split(f"BEGIN; {sql}; ROLLBACK")])
+                [*_, run, _] = running.run()
             finally:
                 running.close()
             found = {kind for relation, kind in run.locks if relation == "orders"}
             assert mode in found, sql
-            running = migration.Migrating(keywords, lambda: 0)
+            statements = [*split(re.sub(r"\borders\b", "before", sql))]
+            running = migration.Migrating(keywords, lambda: 0, statements)
             try:
                 session.execute("CREATE TABLE before AS SELECT * FROM orders")
-                [run] = running.run([*split(re.sub(r"\borders\b", "before", sql))])
+                [run] = running.run()
             finally:
                 running.close()
                 session.execute("DROP TABLE IF EXISTS before")

@@ -64,6 +64,12 @@ NAMED = {
     "rehearse m.sql -f a.sql --rate 1": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql -f a.sql --rate 1 --target host=h": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql tpcb-like": PlanError("rehearsal-needs-rate"),
+    "rehearse m.sql tpcb-like --event crash":
+        PlanError("cannot-combine", options=["--event", "m.sql"]),
+    "rehearse tpcb-like --rate 1 --event crash --target host=h":
+        PlanError("event-needs-managed", event="crash"),
+    "rehearse tpcb-like --rate 1 --event failover":
+        PlanError("option-needs", option="--event failover", needed="--standbys 1"),
     "compare a b --run tpcb-like --in a": PlanError("only-of-stored-trials", option="--in"),
     "compare a": PlanError("missing-argument", argument="B", usage="pgpaces compare [OPTIONS] A B"),
     "check --baseline none": PlanError("unusable-baseline", why=NO_RUN.replace("nightlyy", "none")),

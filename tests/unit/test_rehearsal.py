@@ -10,10 +10,11 @@ from pgpaces.core.findings import catalog
 from pgpaces.core.record import Interval, Missed, Tally
 from pgpaces.core.times import times_of
 from pgpaces.core.units import SECOND_NS
-from pgpaces.spec.migration import VERDICTS, Pass, Phase, Rehearsal, StatementRun
+from pgpaces.spec.migration import VERDICTS, Outage, Pass, Phase, Rehearsal, StatementRun
 
 MS = 1_000_000
 PID, PERIOD = 7, 20 * MS
+MOVERS = frozenset({PID})
 LOAD = {"orders": frozenset({"AccessShareLock", "RowExclusiveLock"})}
 STRONG, WEAK = ("orders", "AccessExclusiveLock"), ("orders", "ShareUpdateExclusiveLock")
 BEGAN, ENDED = 5 * SECOND_NS, 6 * SECOND_NS
@@ -37,7 +38,8 @@ def late(due, lasted=300 * MS, pid=11, sent=None, outcome="late", sqlstate="0000
 
 
 def waiting(at, *pids, blocker=PID, statement=0, relation="orders", mode="RowExclusiveLock"):
-    return Look(at, statement, tuple(Wait(pid, (blocker,), mode, relation) for pid in pids))
+    waits = tuple(Wait(pid, (blocker,), mode, relation) for pid in pids)
+    return Look(at, statement, waits, MOVERS)
 
 
 def second(number, *missed, due=100, took=2 * MS):
@@ -61,7 +63,7 @@ def seen(*missed, runs=(), looks=(), after=(), **more):
         "form": "asked", "behind": "alone", "statements": runs or (run(),), "looks": looks,
         "intervals": intervals, "locks": LOAD, "tables": frozenset(LOAD),
         "scripts": ("read",), "limits_ns": (100 * MS,),
-        "allowed": 0.05, "clients": 4, "pid": PID, "period_ns": PERIOD, "began_ns": BEGAN,
+        "allowed": 0.05, "clients": 4, "known": True, "period_ns": PERIOD, "began_ns": BEGAN,
         "ended_ns": ENDED,
     }  # fmt: skip
     return judge(Evidence(**{**values, **more}))
@@ -93,7 +95,7 @@ def test_a_lock_that_conflicts_with_the_load_blocks_from_the_limit_on(lock, last
 def test_a_wait_for_a_strong_lock_blocks_who_queues_behind_it():
     mine = Wait(PID, (99,), "AccessExclusiveLock", "orders", BEGAN, ("app (idle in transaction)",))
     looks = [
-        Look(at, 0, (mine, Wait(11, (PID,), "RowExclusiveLock", "orders")))
+        Look(at, 0, (mine, Wait(11, (PID,), "RowExclusiveLock", "orders")), MOVERS)
         for at in range(BEGAN + 10 * MS, BEGAN + 3000 * MS, PERIOD)
     ]
     found = seen(late(BEGAN + 100 * MS, 2900 * MS), looks=looks, runs=(run(lasted=3005 * MS),))
@@ -108,7 +110,7 @@ def test_a_wait_for_a_strong_lock_blocks_who_queues_behind_it():
 
 def test_waiting_for_a_weak_lock_is_the_migrations_own_affair():
     mine = Wait(PID, (99,), "ShareLock", "", BEGAN)
-    looks = [Look(at, 0, (mine,)) for at in range(BEGAN, BEGAN + 4000 * MS, PERIOD)]
+    looks = [Look(at, 0, (mine,), MOVERS) for at in range(BEGAN, BEGAN + 4000 * MS, PERIOD)]
     assert seen(looks=looks, runs=(run(WEAK, lasted=4000 * MS),)).verdict == "safe"
 
 
@@ -119,7 +121,7 @@ def test_only_a_session_that_waited_for_the_migration_blames_it():
         Wait(11, (PID,), "RowExclusiveLock", "orders"),
         Wait(12, (11,), "ShareLock", ""),  # through another
         Wait(13, (55,), "RowExclusiveLock", "events"),
-    ))]  # fmt: skip
+    ), MOVERS)]  # fmt: skip
     found = seen(*missed, looks=looks, runs=(run(lasted=80 * MS),))
     assert found.causes == {"migration": 2, "resources": 1}
     assert found.statements[0].queue == {"read": 2}
@@ -136,7 +138,7 @@ def test_who_waits_for_a_client_is_blamed_if_half_of_the_clients_are_blocked():
 def test_a_waiter_whose_blockers_were_not_looked_up_waits_for_whom_its_neighbors_wait():
     look = Look(BEGAN + 50 * MS, 0, (
         Wait(11, (PID,), "RowExclusiveLock", "orders"), Wait(12, (), "RowExclusiveLock", "orders")
-    ))  # fmt: skip
+    ), MOVERS)  # fmt: skip
     assert seen(late(BEGAN, pid=12), looks=[look]).causes == {"migration": 1}
 
 
@@ -191,6 +193,26 @@ def test_a_rehearsal_that_says_nothing_is_unknown(more, name):
     found = seen(**more)
     assert (found.verdict, catalog()[name].severity) == ("unknown", "invalid")
     assert names(found) == [name]
+
+
+def test_an_outage_fails_from_the_limit_on_and_ends_when_the_p95_is_back():
+    outage = Outage(began_ns=BEGAN, length_ns=1500 * MS, acknowledged=9, lost=2)
+    slow = [second(n, took=50 * MS) for n in (6, 7)]
+    found = seen(outage=outage, after=[*slow, *(second(n) for n in range(8, 12))])
+    assert (found.verdict, names(found)) == ("fails", ["outage"])
+    assert found.outage == replace(outage, back_ns=3 * SECOND_NS)
+    assert seen(outage=replace(outage, length_ns=99 * MS)).verdict == "safe"
+
+
+def test_samples_tell_how_long_an_unknown_program_held_a_lock():
+    def held(first, last):
+        spans = range(BEGAN + first * MS, BEGAN + last * MS, PERIOD)
+        return [Look(at, 0, (), MOVERS, frozenset({STRONG})) for at in spans]
+
+    looks = [*held(0, 80), *held(900, 1200)]
+    found = seen(looks=looks, runs=(run(None, lasted=2000 * MS),), known=False)
+    assert found.statements[0].held_ns == pytest.approx(300 * MS, abs=PERIOD)
+    assert names(found) == ["lock-held"]
 
 
 MODES = {

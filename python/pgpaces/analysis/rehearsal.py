@@ -20,7 +20,16 @@ from pgpaces.core import times
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Missed, Tally
 from pgpaces.core.units import SECOND_NS
-from pgpaces.spec.migration import Behind, Form, Pass, Phase, StatementRun, Verdict
+from pgpaces.spec.migration import (
+    Behind,
+    Form,
+    MissedRequest,
+    Outage,
+    Pass,
+    Phase,
+    StatementRun,
+    Verdict,
+)
 
 # Which modes conflict (PostgreSQL's documentation, "Explicit Locking").
 _WEAKEST_FIRST = (
@@ -41,6 +50,10 @@ _CONFLICTS = {
 _LEVEL = 0.01
 _SLOWER = 2.0
 _COUNTED_MIN = 20
+# A sample may be later than the one before by so many periods: the machine is busy.
+_LATE = 5
+# Missed requests that are kept for the chart.
+_KEPT_MAX = 1000
 # Relations and the modes in which a load locks them.
 Locks = Mapping[str, frozenset[str]]
 
@@ -62,21 +75,23 @@ class Wait(Struct, frozen=True):
 class Look(Struct, frozen=True):
     """A sample. Times in ns from the start of the measured part. statement: that of the migration.
 
-    held: relations and modes that the migration's session holds.
+    movers: the migration's sessions. held: relations and modes that they hold.
     """
 
     at_ns: int
     statement: int | None
     waits: tuple[Wait, ...] = ()
+    movers: frozenset[int] = frozenset()
     held: frozenset[tuple[str, str]] = frozenset()
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
     """All that a rehearsal saw. began_ns, ended_ns: of the migration.
 
-    scripts: names. limits_ns: of each script. allowed: the share that may miss. pid: of the
-    migration's session. period_ns: between samples. locks: of the load. tables: those among them
-    that are no indexes. wal_bytes: see Pass. interrupted: it did not come to its end.
+    scripts: names. limits_ns: of each script. allowed: the share that may miss. period_ns: between
+    samples. known: the locks of statements are; else samples show how long each was held. locks: of
+    the load. tables: those among them that are no indexes. wal_bytes: see Pass. interrupted: it did
+    not come to its end.
     """
 
     form: Form
@@ -90,11 +105,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     limits_ns: Sequence[int]
     allowed: float
     clients: int
-    pid: int
     period_ns: int
+    known: bool
     began_ns: int
     ended_ns: int
     wal_bytes: int | None = None
+    outage: Outage | None = None
     interrupted: bool = False
 
 
@@ -105,25 +121,22 @@ def conflicts(mode: str, others: Iterable[str]) -> bool:
 def judge(seen: Evidence) -> Pass:
     """The pass, with its verdict."""
     missed = list(chain.from_iterable(each.missed for each in seen.intervals))
-    behind = [_behind(look, seen.pid) for look in seen.looks]
+    behind = [_behind(look) for look in seen.looks]
     runs = [_stopped(seen, number, run) for number, run in enumerate(seen.statements)]
     causes: Counter[str] = Counter()
+    requests: list[MissedRequest] = []
     late: dict[int, list[int]] = {}
     for each in missed:
         if each.due_ns < seen.began_ns and each.done_ns < seen.began_ns:
             continue
-        if each.outcome == "failed":
-            continue
-        number = _blamed(seen, behind, each)
-        if number is not None:
-            late.setdefault(number, []).append(each.done_ns - each.due_ns)
-            causes["migration"] += 1
-        elif each.due_ns >= seen.ended_ns:
-            causes["after"] += 1
-        elif any(run.began_ns <= each.done_ns and each.due_ns <= run.released_ns for run in runs):
-            causes["resources"] += 1
-        else:
-            causes["unexplained"] += 1
+        took_ns, cause = each.done_ns - each.due_ns, each.sqlstate
+        if each.outcome != "failed":
+            number = _blamed(seen, behind, each)
+            if number is not None:
+                late.setdefault(number, []).append(took_ns)
+            cause = "migration" if number is not None else _cause(seen, runs, each)
+            causes[cause] += 1
+        requests.append(MissedRequest(each.due_ns // 1_000_000, took_ns // 1_000_000, cause))
     owners = {each.pid: seen.scripts[each.script] for each in missed if each.pid}
     for number, run in enumerate(runs):
         took = late.get(number, [])
@@ -159,8 +172,18 @@ def judge(seen: Evidence) -> Pass:
         causes=dict(causes),
         clients=seen.clients,
         wal_bytes=seen.wal_bytes,
+        requests=tuple(requests[:: 1 + len(requests) // _KEPT_MAX]),
+        outage=None if seen.outage is None else replace(seen.outage, back_ns=_back_ns(seen)),
         findings=tuple(found),
     )
+
+
+def _cause(seen: Evidence, runs: Sequence[StatementRun], each: Missed) -> str:
+    """Of a late request that no sample blames on the migration."""
+    if each.due_ns >= seen.ended_ns:
+        return "after"
+    meanwhile = (r.began_ns <= each.done_ns and each.due_ns <= r.released_ns for r in runs)
+    return "resources" if any(meanwhile) else "unexplained"
 
 
 # The verdict that a finding leads to, the worst first.
@@ -170,6 +193,7 @@ VERDICTS: Mapping[str, Verdict] = {
     "generator-late-rehearsal": "unknown",
     "migration-failed": "fails",
     "requests-failed": "fails",
+    "outage": "fails",
     "requests-blocked": "blocks",
     "lock-held": "blocks",
     "lock-awaited": "blocks",
@@ -202,6 +226,8 @@ def _reasons(
     queued = {
         _owner(seen, look, pids) for look, pids in zip(seen.looks, behind, strict=True) if pids
     }  # numbers from 0
+    if seen.outage is not None and seen.outage.length_ns >= max(seen.limits_ns):
+        yield finding("outage", outage_s=seen.outage.length_ns / 1e9)
     for number, run in enumerate(runs):
         yield from _harm(run, max(seen.limits_ns), number=number + 1, queued=number in queued)
     yield from _slower(seen)
@@ -239,7 +265,7 @@ def shown_mode(mode: str) -> str:
     return words.strip().upper()
 
 
-def _behind(look: Look, pid: int) -> frozenset[int]:
+def _behind(look: Look) -> frozenset[int]:
     """The sessions that wait for the migration, directly or through others.
 
     One whose blockers were not looked up waits for whom those wait that want the same relation.
@@ -249,10 +275,10 @@ def _behind(look: Look, pid: int) -> frozenset[int]:
         if not wait.blockers and wait.relation:
             alike = (w for w in look.waits if w.relation == wait.relation)
             blockers[wait.pid] = set(chain.from_iterable(w.blockers for w in alike))
-    found = {pid}
+    found = set(look.movers)
     while more := {each for each, own in blockers.items() if own & found} - found:
         found |= more
-    return frozenset(found - {pid})
+    return frozenset(found - look.movers)
 
 
 def _blamed(seen: Evidence, behind: Sequence[frozenset[int]], each: Missed) -> int | None:
@@ -301,10 +327,10 @@ def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
     Its session has the lock from when it no longer waits for it to the end of its transaction.
     """
     looks = [look for look in seen.looks if look.statement == number]
-    own = [(look, wait) for look in looks for wait in look.waits if wait.pid == seen.pid]
+    own = [(look, wait) for look in looks for wait in look.waits if wait.pid in look.movers]
     stops = [(look, w) for look, w in own if conflicts(w.mode, seen.locks.get(w.relation, ()))]
     waited_ns = 0
-    for first, last in _episodes([look.at_ns for look, _ in stops], 3 * seen.period_ns):
+    for first, last in _episodes([look.at_ns for look, _ in stops], _LATE * seen.period_ns):
         since = next(w.since_ns for look, w in stops if look.at_ns == first)
         begin_ns = first - seen.period_ns // 2 if since is None else since
         waited_ns = max(waited_ns, last + seen.period_ns // 2 - max(begin_ns, run.began_ns))
@@ -325,9 +351,11 @@ def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
         return got_ns(lock), lock[0] not in seen.tables, -_WEAKEST_FIRST.index(lock[1])
 
     relation, mode, held_ns = "", "", 0
-    if strong:
+    if strong and seen.known:
         relation, mode = lock = min(strong, key=longest)
         held_ns = max(0, run.released_ns - got_ns(lock))
+    elif strong:
+        held_ns, relation, mode = max((_longest(seen, looks, lock), *lock) for lock in strong)
     elif stops:
         relation, mode = stops[0][1].relation, stops[0][1].mode
     holders = dict.fromkeys(chain.from_iterable(wait.who for _, wait in own))
@@ -339,6 +367,13 @@ def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
         waited_ns=waited_ns,
         holders=tuple(holders),
     )
+
+
+def _longest(seen: Evidence, looks: Sequence[Look], lock: tuple[str, str]) -> int:
+    """For how long at most samples in a row saw a lock."""
+    at_ns = [look.at_ns for look in looks if lock in look.held]
+    spans = _episodes(at_ns, _LATE * seen.period_ns)
+    return max((last - first + seen.period_ns for first, last in spans), default=0)
 
 
 def _episodes(at_ns: Sequence[int], gap_ns: int) -> list[tuple[int, int]]:
@@ -373,6 +408,33 @@ def _phase(tallies: Sequence[Tally]) -> Phase:
 
 def _missed(tally: Tally) -> int:
     return tally.late + tally.skipped + tally.unfinished + sum(tally.failed.values())
+
+
+def _back_ns(seen: Evidence) -> int | None:
+    """From the beginning of the outage to the second whose p95 is no longer than those before it.
+
+    A second is that in which requests were due.
+    """
+    assert seen.outage is not None
+    begin_s = seen.began_ns // SECOND_NS
+    by_second: dict[int, list[Tally]] = {}
+    for tally in chain.from_iterable(each.tallies for each in seen.intervals):
+        by_second.setdefault(tally.due_second, []).append(tally)
+    p95 = {second: _p95(own) for second, own in by_second.items() if second >= 0}
+    usual = [value for second, value in p95.items() if second < begin_s and value is not None]
+    ends_s = (seen.outage.began_ns + seen.outage.length_ns) // SECOND_NS
+    for second in sorted(s for s in p95 if s >= ends_s):
+        value = p95[second]
+        if usual and value is not None and value <= max(usual):
+            return max(0, second * SECOND_NS - seen.outage.began_ns)
+    return None
+
+
+def _p95(tallies: Sequence[Tally]) -> float | None:
+    """Of everything that was due, ms; None if it did not succeed."""
+    due = sum(each.due for each in tallies)
+    every = times.merge(each.latency for each in tallies)
+    return times.quantiles_ms(every, [0.95], due)[0] if due else None
 
 
 def _slower(seen: Evidence) -> Iterable[Finding]:

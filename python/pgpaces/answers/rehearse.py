@@ -11,14 +11,30 @@ from pgpaces.analysis.rehearsal import VERDICTS, shown_mode
 from pgpaces.core.findings import Finding, length
 from pgpaces.core.messages import message, said
 from pgpaces.core.units import duration_words, rate_text
+from pgpaces.database.access import source_name
+from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.number_text import NOT_KNOWN
 from pgpaces.show.screen import Cells, Screen, table_of
-from pgpaces.show.section import Block, Headline, Mark, Next, Number, Section, Table, Values
+from pgpaces.show.section import (
+    Block,
+    Figure,
+    Headline,
+    Mark,
+    Next,
+    Number,
+    Section,
+    Table,
+    Values,
+    figure,
+)
 from pgpaces.spec.migration import Pass, Rehearsal, StatementRun
 from pgpaces.spec.result import Estimate, Trial
 
 KEY = "rehearsal"
-SCREEN = Screen(first=("load", "cost", "queue", "copy", "safer"), details=("failed", "causes"))
+SCREEN = Screen(
+    first=("load", "commits", "latency", "failed", "cost", "queue", "copy", "safer"),
+    details=("causes",),
+)
 _MARKS: dict[str, Mark] = {
     "safe": "pass", "blocks": "fail", "fails": "fail", "slows": "fail", "unknown": "unknown",
 }  # fmt: skip
@@ -38,8 +54,9 @@ def section(rehearsal: Rehearsal, trials: Sequence[Trial], *, stopped: bool = Fa
         title=message("title-rehearsal", name=rehearsal.name),
         findings=[each for each in findings if _weakens(each)],
         steps=[*_steps(rehearsal, trials)],
-        tables=(_table(first),) if first is not None and first.statements else (),
+        tables=(_table(first),) if first and first.statements and not first.outage else (),
         facts_first=1,
+        figures=tuple(_timeline(each, trials) for each in rehearsal.passes if each.requests),
         blocks=(Block(rehearsal.safer),) if rehearsal.safer and rehearsal.proved else (),
         rows=tuple(_numbers(rehearsal)),
         value=rehearsal,
@@ -65,6 +82,11 @@ def _headline(rehearsal: Rehearsal) -> Headline:
     where = message("rehearsal-behind") if found.behind == "open" else ""
     reason = next((f for f in found.findings if VERDICTS.get(f.name) == verdict), None)
     due, late = found.during.due, sum(each.late for each in found.statements)
+    if found.outage is not None:
+        failed = sum(found.failed.values())
+        values = {"failed": failed, "late": found.during.missed - failed, "lost": found.outage.lost}
+        text = message("rehearsal-outage", outage_s=found.outage.length_ns / 1e9, **values)
+        return Headline("OUTAGE", mark, text)
     if verdict == "safe":
         text = message("rehearsal-safe", due=due, worst_s=found.during.worst_ns / 1e9)
     elif verdict == "blocks":
@@ -101,14 +123,8 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
             due=first.before.due,
         ),
     )
-    runs = first.statements
-    built = [(name, size) for run in runs for name, size in run.built]
-    rewritten = [name for run in runs for name in run.rewritten]
-    parts = [message("rehearsal-index", name=name, size=size) for name, size in built]
-    if first.wal_bytes is not None:
-        parts.append(message("rehearsal-wal", wal=first.wal_bytes))
-    parts.append(message("rehearsal-rewritten", tables=rewritten or ["no table"]))
-    yield "cost", said("rehearsal-cost", parts=parts)
+    yield from _outage(found)
+    yield from _cost(first)
     behind = rehearsal.of("asked", "open")
     if behind is not None:
         late = sum(each.late for each in behind.statements)
@@ -120,7 +136,7 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
         "copy",
         said(
             "rehearsal-copy",
-            database=spec.get("from_database", trial.workload.name),
+            database=source_name(spec.get("from_database", trial.workload.name)),
             size=None if prepared is None else prepared.size_bytes,
             version=trial.server.version.partition(" ")[0],
             passes=len(trials),
@@ -144,6 +160,29 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
         if run.error is not None:
             yield "failed", said("rehearsal-statement-failed", number=number, error=run.error)
     yield "causes", said("rehearsal-causes", causes=found.causes)
+
+
+def _outage(found: Pass) -> Values:
+    if found.failed:
+        yield "failed", said("rehearsal-states", states=found.failed)
+    if (outage := found.outage) is not None:
+        counts = {"lost": outage.lost, "acknowledged": outage.acknowledged}
+        yield "commits", said("rehearsal-ledger", **counts)
+        back_s = None if outage.back_ns is None else outage.back_ns / 1e9
+        name = "rehearsal-not-back" if back_s is None else "rehearsal-back"
+        yield "latency", said(name, **({} if back_s is None else {"back_s": back_s}))
+
+
+def _cost(found: Pass) -> Values:
+    if found.outage is not None:
+        return
+    built = [(name, size) for run in found.statements for name, size in run.built]
+    rewritten = [name for run in found.statements for name in run.rewritten]
+    parts = [message("rehearsal-index", name=name, size=size) for name, size in built]
+    if found.wal_bytes is not None:
+        parts.append(message("rehearsal-wal", wal=found.wal_bytes))
+    parts.append(message("rehearsal-rewritten", tables=rewritten or ["no table"]))
+    yield "cost", said("rehearsal-cost", parts=parts)
 
 
 def _table(found: Pass) -> Table:
@@ -172,6 +211,34 @@ def _row(number: int, run: StatementRun, *, lock: str, waited: bool) -> Cells:
         yield "waited", length(run.waited_ns / 1e9) if run.waited_ns else NOT_KNOWN
     yield "late", f"{run.late:,}"
     yield "worst", length(run.worst_ns / 1e9) if run.late else NOT_KNOWN
+
+
+def _timeline(found: Pass, trials: Sequence[Trial]) -> Figure:
+    """The missed requests of a pass, by when they were due, and when each statement ran."""
+    limit_ms = (trials[0].plan.limit_max_ns or 0) / 1e6
+    rows: list[Datum] = [
+        {"from": run.began_ns / 1e9, "to": run.released_ns / 1e9, "text": f"{number}"}
+        for number, run in enumerate(found.statements, 1)
+    ]
+    for each in found.requests:
+        due_s = each.due_ms / 1e3
+        texts = (f"{due_s:.3f}", f"{each.took_ms:,}", each.cause)
+        rows.append({"x": due_s, "value": each.took_ms, "series": each.cause, "texts": texts})
+    limit = message("chart-limit")
+    rows.append({"limit": limit_ms, "series": limit})
+    causes = sorted({each.cause for each in found.requests})
+    ends = [run.released_ns / 1e9 for run in found.statements]
+    return figure(
+        f"{KEY}-{found.form}-{found.behind}",
+        message("chart-rehearsal-open" if found.behind == "open" else "chart-rehearsal-alone"),
+        message("chart-rehearsal"),
+        columns=("due, s", "took, ms", "cause"),
+        data=rows,
+        template="timeline",
+        x=seconds(max([*ends, *(each.due_ms / 1e3 for each in found.requests)]) + 1),
+        y=amounts("latency, ms", log=True),
+        **series(causes, limit=limit),
+    )
 
 
 def _steps(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Iterator[Next]:

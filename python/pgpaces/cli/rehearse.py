@@ -8,9 +8,11 @@ from typing import Any
 
 from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce
-from pgpaces.core.errors import PlanError
+from pgpaces.core.errors import PlanError, TrustError
 from pgpaces.core.home import is_there
+from pgpaces.core.messages import message
 from pgpaces.spec.options import OPTIONS
+from pgpaces.spec.trust import Action, Question
 
 _EXITS = {"safe": 0, "unknown": output.UNKNOWN_EXIT}
 # A rehearsal has its own length, and always copies.
@@ -23,7 +25,15 @@ _AROUND_S = 120
 
 @options.command(
     options.of("file", "like", "anyway", "from_database", "missed"),
-    options.of("open_transaction", "single_transaction", "lock_timeout", "retries", "timeout"),
+    options.of(
+        "event",
+        "run",
+        "open_transaction",
+        "single_transaction",
+        "lock_timeout",
+        "retries",
+        "timeout",
+    ),
     options.of("safer", "safer_file"),
     options.of_trial(*_OF_LOAD),
     options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
@@ -35,6 +45,7 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
     WORKLOAD, or scripts with --file, are the users. pgpaces reports which statement of the
     migration blocks them, for how long, and whether requests fail. It also rehearses the migration
     behind an open transaction. If the migration is not safe, pgpaces looks for a safer form.
+    Instead of a migration, --event rehearses what the loss of a server does.
 
     The verdict is SAFE, BLOCKS, FAILS, SLOWS, or UNKNOWN. A DSN in --from-database is only read:
     pgpaces dumps it to a managed server. A NAME is copied on --target.
@@ -70,13 +81,19 @@ def _asked(names: tuple[str, ...], params: dict[str, Any]) -> Any:
     from pgpaces.trial.rehearse import RehearsalRequest
     from pgpaces.trial.request import request_of, workload_of
 
+    event, program = params["event"] or "", params["program"] or ""
     files = [name for name in names if is_there(Path(name), Path.is_file)]
     others = [name for name in names if name not in files]
     if len(others) > 1 or (others and others[0].endswith(".sql")):
         raise PlanError("migration-not-found", path=others[0])
-    if not files:
+    given = [word for word, value in (("--event", event), ("--run", program)) if value]
+    if len(given) + bool(files) > 1:
+        raise PlanError("cannot-combine", options=[*given, *files[:1]])
+    if not files and not given:
         raise PlanError("migration-missing")
-    text, statements = read(files)
+    text, statements = read(files) if files else (event or program, ())
+    if program and not specs.consent(params)(_question(program)):
+        raise TrustError("command-unconfirmed", command=program)
     if params["single_transaction"]:
         begin, commit = Statement("BEGIN", "begin"), Statement("COMMIT", "end")
         statements = (begin, *statements, commit)
@@ -101,15 +118,23 @@ def _asked(names: tuple[str, ...], params: dict[str, Any]) -> Any:
     )
     return RehearsalRequest(
         load=load,
-        name=Path(files[0]).name,
+        name=Path(files[0]).name if files else text,
         text=text,
         statements=statements,
-        open_s=open_s,
+        event=event,
+        program=program,
+        # An event has no lock to wait for.
+        open_s=0.0 if event else open_s,
         tries=1 + params["retries"],
         timeout_s=timeout_s,
-        find_safer=params["safer"],
+        find_safer=params["safer"] and bool(files),
         command=specs.typed_command({**params, "target": [params["target"]]}),
     )
+
+
+def _question(program: str) -> Question:
+    action = Action(message("runs-command"), "--run", program)
+    return Question(Path.cwd(), (action,))
 
 
 def _with_server(spec: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:

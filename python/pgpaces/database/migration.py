@@ -61,10 +61,13 @@ class Migrating:
     that runs; None between statements.
     """
 
+    known, outage = True, None
+
     def __init__(
         self,
         keywords: Mapping[str, str],
         now_ns: Callable[[], int],
+        statements: Sequence[Statement],
         *,
         tries: int = 1,
         timeout_s: float = 600.0,
@@ -72,11 +75,12 @@ class Migrating:
         self._session = sessions.connect(keywords, APPLICATION, prepare_threshold=None)
         self._looks = sessions.connect(keywords, "pgpaces sensor", prepare_threshold=None)
         self._now_ns, self._tries, self._timeout_s = now_ns, tries, timeout_s
-        self.pid = self._session.info.backend_pid
+        self._statements = statements
+        self.pids = (self._session.info.backend_pid,)
         self.at: int | None = None
         self._stopped = threading.Event()
 
-    def run(self, statements: Sequence[Statement]) -> list[StatementRun]:
+    def run(self) -> list[StatementRun]:
         """Executes them until one fails. What each made is known once its transaction is over."""
         done: list[StatementRun] = []
         open_from: int | None = None
@@ -85,7 +89,7 @@ class Migrating:
         timer.daemon = True
         timer.start()
         try:
-            for number, statement in enumerate(statements):
+            for number, statement in enumerate(self._statements):
                 if self._stopped.is_set():
                     break
                 self.at = number

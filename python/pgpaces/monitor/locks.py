@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
 from pgpaces.analysis.rehearsal import Look, Wait
 from pgpaces.core.sessions import Session, connect
 from pgpaces.core.texts import encoded
-from pgpaces.monitor.session import APPLICATION, MARK
+from pgpaces.monitor.session import APPLICATION, MARK, reported
 
 # The period is a fifth of the latency limit, within these bounds.
 _OF_LIMIT, _PERIOD_MIN_NS, _PERIOD_MAX_NS = 5, 10_000_000, 100_000_000
@@ -25,7 +25,7 @@ _WAITS = f"""
 SELECT {MARK} w.pid, w.blockers, l.mode, coalesce(l.relation::pg_catalog.regclass::text, ''),
   {{age}}, ARRAY(SELECT coalesce(nullif(b.application_name, ''), b.usename, b.backend_type, '?')
     || coalesce(' (' || nullif(b.state, 'active') || ')', '')
-    FROM pg_catalog.pg_stat_activity b WHERE w.pid = %(pid)s AND b.pid = ANY (w.blockers))
+    FROM pg_catalog.pg_stat_activity b WHERE w.pid = ANY (%s) AND b.pid = ANY (w.blockers))
 FROM (SELECT pid, CASE WHEN row_number() OVER (ORDER BY query_start) <= {_LOOKED_UP}
         THEN pg_catalog.pg_blocking_pids(pid) END AS blockers
       FROM pg_catalog.pg_stat_activity
@@ -33,8 +33,14 @@ FROM (SELECT pid, CASE WHEN row_number() OVER (ORDER BY query_start) <= {_LOOKED
   JOIN pg_catalog.pg_locks l ON l.pid = w.pid AND NOT l.granted
 """
 _HELD = f"""
-SELECT {MARK} relation::pg_catalog.regclass::text, mode FROM pg_catalog.pg_locks
-WHERE pid = %s AND locktype = 'relation' AND granted AND relation >= 16384
+SELECT {MARK} DISTINCT relation::pg_catalog.regclass::text, mode FROM pg_catalog.pg_locks
+WHERE pid = ANY (%s) AND locktype = 'relation' AND granted AND relation >= 16384
+"""
+# Sessions of a program that migrates: all that are neither the load's nor those of pgpaces.
+_OTHERS = f"""
+SELECT {MARK} pid FROM pg_catalog.pg_stat_activity
+WHERE datname = pg_catalog.current_database() AND application_name NOT LIKE 'pgpaces%%'
+  AND application_name <> ALL (%s) AND usename IS NOT NULL
 """
 _AGE = "extract(epoch FROM pg_catalog.clock_timestamp() - l.waitstart)::float8"
 
@@ -47,7 +53,8 @@ class LockSampler:
     """Samples in a thread of its own until `stop`.
 
     now_ns: the time since the load's measured part began. statement: the number of the migration's
-    statement that runs, if one does. pid: of the migration's session.
+    statement that runs, if one does. pids: of the migration's sessions; None: all sessions of the
+    database that are neither the load's, by its application_name, nor those of pgpaces.
     """
 
     def __init__(
@@ -57,13 +64,15 @@ class LockSampler:
         period_ns: int,
         now_ns: Callable[[], int],
         statement: Callable[[], int | None],
-        pid: int,
+        pids: Sequence[int] | None,
+        application: str,
     ) -> None:
         self.looks: list[Look] = []
         self.cpu_s = 0.0
         self._session: Session = connect(keywords, APPLICATION, prepare_threshold=0)
         self._period_ns, self._now_ns = period_ns, now_ns
-        self._statement, self._pid = statement, pid
+        self._statement, self._pids = statement, pids
+        self._load = reported(application)
         age = _AGE if self._session.info.server_version >= _SINCE else "NULL::float8"
         self._waits = encoded(_WAITS.format(age=age))
         self._stopped = threading.Event()
@@ -89,8 +98,12 @@ class LockSampler:
             self.cpu_s = time.thread_time()
 
     def _look(self) -> None:
-        number, asked_ns = self._statement(), self._now_ns()
-        rows = self._session.execute(self._waits, {"pid": self._pid}).fetchall()
+        number, pids = self._statement(), self._pids
+        if pids is None:
+            rows = self._session.execute(encoded(_OTHERS), (self._load,)).fetchall()
+            pids = [pid for (pid,) in rows]
+        asked_ns = self._now_ns()
+        rows = self._session.execute(self._waits, (list(pids),)).fetchall()
         at_ns = (asked_ns + self._now_ns()) // 2
         waits = tuple(
             Wait(
@@ -105,6 +118,6 @@ class LockSampler:
         )
         held = frozenset[tuple[str, str]]()
         if number is not None:
-            held = frozenset(self._session.execute(encoded(_HELD), (self._pid,)).fetchall())
+            held = frozenset(self._session.execute(encoded(_HELD), (list(pids),)).fetchall())
         if waits or held:
-            self.looks.append(Look(at_ns, number, waits, held))
+            self.looks.append(Look(at_ns, number, waits, frozenset(pids), held))

@@ -92,6 +92,7 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
 def _standby(spec: managed_server.ServerSpec, say: Say) -> Iterator[managed_server.Server]:
     try:
         with managed_server.start(spec, on_progress=say) as server:
+            (server.data_dir / postmaster.OF_COPIES[-1]).touch()
             yield server
     finally:
         # Also of one that did not start; under the lock, as another pgpaces may make the next.

@@ -55,8 +55,8 @@ _FATAL = re.compile(
 )
 _REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
 SUPERUSER = "postgres"
-# Every copy of a primary has one of these, also an incomplete one.
-OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
+# Every copy of a primary has one of these, also an incomplete one; the last one also when promoted.
+OF_COPIES = ("standby.signal", "recovery.conf", "backup_label", "pgpaces.standby")
 SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
 PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
 POLL_S = 0.01

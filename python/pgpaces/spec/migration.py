@@ -85,6 +85,30 @@ class StatementRun(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class Outage(Struct, frozen=True):
+    """How long nothing could be committed, and how many commits were acknowledged, and lost.
+
+    back_ns: from its beginning until the p95 of a second was what it had been before; None: never.
+    """
+
+    began_ns: int
+    length_ns: int
+    acknowledged: int
+    lost: int
+    back_ns: int | None = None
+
+
+class MissedRequest(Struct, frozen=True, array_like=True):
+    """A request that was late or failed. due_ms: from the start; took_ms: from due to its end.
+
+    cause: one of `causes` of a Pass, or the SQLSTATE of a failure.
+    """
+
+    due_ms: int
+    took_ms: int
+    cause: str
+
+
 class Phase(Struct, frozen=True):
     """Requests of a part of a rehearsal. worst_ns: the longest that succeeded."""
 
@@ -99,8 +123,8 @@ class Pass(Struct, frozen=True, kw_only=True):
     before, during: the requests before it, and from its beginning to the end of the load. failed:
     requests by SQLSTATES that did not occur before it. causes: of the late requests: `migration`,
     `resources`, `after`, `unexplained`. clients: of the load. wal_bytes: written meanwhile, without
-    what the load writes. schema: a hash of the schema afterwards. findings: what decides the
-    verdict, and what weakens it.
+    what the load writes. schema: a hash of the schema afterwards. requests: those that missed, or a
+    part of them. findings: what decides the verdict, and what weakens it.
     """
 
     form: Form
@@ -114,6 +138,8 @@ class Pass(Struct, frozen=True, kw_only=True):
     clients: int = 0
     wal_bytes: int | None = None
     schema: str = ""
+    outage: Outage | None = None
+    requests: tuple[MissedRequest, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property

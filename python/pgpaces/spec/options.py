@@ -295,6 +295,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("input", TEXT, WORKLOAD, metavar="PATTERN", several=True),
     Option("rows", TEXT, WORKLOAD, metavar="SQL"),
     Option("from_database", TEXT, WORKLOAD, metavar="NAME|DSN"),
+    Option("event", _one_of("restart", "crash", "failover"), LOAD),
+    Option("run", TEXT, WORKLOAD, metavar="COMMAND", keyword="program"),
     Option("open_transaction", PAUSE, LOAD, metavar="TIME", default="3s"),
     Option("lock_timeout", DURATION, GOAL, metavar="TIME"),
     Option("retries", _whole(0, 10_000), GOAL, metavar="N", default=0),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
+from typing import Protocol
 
 import psycopg
 from msgspec import Struct
@@ -38,6 +39,7 @@ from pgpaces.spec.design import Experiment
 from pgpaces.spec.migration import (
     Behind,
     Form,
+    Outage,
     Pass,
     Rehearsal,
     Statement,
@@ -50,6 +52,7 @@ from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
+from pgpaces.trial.events import EVENTS, Program, ServerEvent
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.prepare import ReadyTrial
 from pgpaces.trial.request import Request, check
@@ -74,6 +77,7 @@ _SAFER_TRIES = 30
 class RehearsalRequest(Struct, frozen=True):
     """A migration to rehearse. load: the trial that each pass is.
 
+    Instead of statements it may have an event of a managed server, or a program that migrates.
     open_s: how long the open transaction stays open; 0: no such pass. tries: of a statement that
     its lock_timeout ends. find_safer: rehearse a safer form if the migration is not safe.
     """
@@ -83,6 +87,8 @@ class RehearsalRequest(Struct, frozen=True):
     text: str
     statements: tuple[Statement, ...]
     open_s: float = 3.0
+    event: str = ""
+    program: str = ""
     tries: int = 1
     timeout_s: float = 600.0
     find_safer: bool = True
@@ -97,6 +103,10 @@ def check_rehearsal(asked: RehearsalRequest) -> None:
         raise PlanError("rehearsal-needs-rate")
     if trial.limit_max_ns is None:
         raise PlanError("no-latency-limit")
+    if asked.event == "failover" and not asked.load.target.standbys:
+        raise PlanError("option-needs", option="--event failover", needed="--standbys 1")
+    if asked.event and asked.load.target.dsn is not None:
+        raise PlanError("event-needs-managed", event=asked.event)
     if asked.load.target.own is not None:
         raise PlanError("cannot-combine", options=["rehearse", "--own"])
     if asked.load.from_database is None and (workload.alone or not workload.init):
@@ -128,7 +138,7 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
         clusters = stack.enter_context(closing(Clusters()))
         where = stack.enter_context(site(load.target, listener.say))
         context = TrialContext(listener, stops, store, clusters=clusters)
-        passes = _Passes(asked, rehearsal, where, context=context)
+        passes = _Passes(asked, rehearsal, where, context=context, stack=stack)
         try:
             rehearsal = passes.run()
             state = "interrupted" if stops.requests else "finished"
@@ -165,9 +175,10 @@ class _Passes:
         where: Site,
         *,
         context: TrialContext,
+        stack: ExitStack,
     ) -> None:
         self._asked, self._rehearsal = asked, rehearsal
-        self._where, self._context = where, context
+        self._where, self._context, self._stack = where, context, stack
 
     def run(self) -> Rehearsal:
         """The migration as it is, alone and behind an open transaction; then a safer form."""
@@ -191,7 +202,9 @@ class _Passes:
         asked, context = self._asked, self._context
         context.listener.say(message(_PASSES[form, behind]))
         asked = replace(asked, tries=asked.tries if form == "asked" else _SAFER_TRIES)
-        during = DuringLoad(statements, asked, form=form, behind=behind, say=context.listener.say)
+        during = DuringLoad(
+            statements, asked, form=form, behind=behind, stack=self._stack, say=context.listener.say
+        )
         place = Place(self._rehearsal.id, f"{number + 1}", {}, number + 1)
         with ExitStack() as own:
             outcome = run_at(
@@ -205,8 +218,37 @@ class _Passes:
         return outcome.trial.rehearsed
 
 
+class Action(Protocol):
+    """What is rehearsed."""
+
+    @property
+    def at(self) -> int | None:
+        """The number of the statement that runs; None: none."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it knows its locks; else samples show them."""
+
+    @property
+    def pids(self) -> Sequence[int] | None:
+        """Those of its sessions; None: all that are not pgpaces'."""
+
+    @property
+    def outage(self) -> Outage | None:
+        """Of a server, once it is closed."""
+
+    def run(self) -> list[StatementRun]:
+        """Does it, and says what came of it."""
+
+    def stop(self) -> None:
+        """Lets it end soon; called by another thread."""
+
+    def close(self) -> None:
+        """Gives up its sessions."""
+
+
 class DuringLoad(Companion):
-    """One execution of a migration during a load."""
+    """One execution of a migration, or an event, during a load."""
 
     def __init__(
         self,
@@ -215,9 +257,11 @@ class DuringLoad(Companion):
         *,
         form: Form,
         behind: Behind,
+        stack: ExitStack,
         say: Say,
     ) -> None:
         self._statements, self._asked, self._say = statements, asked, say
+        self._stack, self._sessions = stack, ExitStack()
         self._form, self._behind = form, behind
         self._intervals: list[Interval] = []
         self._runs: list[StatementRun] = []
@@ -227,7 +271,7 @@ class DuringLoad(Companion):
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="pgpaces-migration", daemon=True)
 
-    def open(self, ready: ReadyTrial) -> None:
+    def open(self, ready: ReadyTrial) -> ReadyTrial:
         if ready.prepared.cloned_from is None:
             raise PlanError("rehearsal-needs-copy")
         self._ready, self._keywords = ready, for_driver(ready.primary())
@@ -235,21 +279,37 @@ class DuringLoad(Companion):
         self._period_ns = locks.period_ns(limit_ns)
         with sessions.errors("admin-session-failed"):
             self._admin = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
+            self._sessions.callback(self._admin.close)
             self._locks = self._load_locks()
             self._tables = migration.tables_of(self._admin, sorted(self._locks))
-            self._migrating = Migrating(
-                self._keywords,
-                self._now_ns,
-                tries=self._asked.tries,
-                timeout_s=self._asked.timeout_s,
-            )
+            self._action, ready = self._acts(ready)
+            self._sessions.callback(self._action.close)
             self._sampler = LockSampler(
                 self._keywords,
                 period_ns=self._period_ns,
                 now_ns=self._now_ns,
-                statement=lambda: self._migrating.at,
-                pid=self._migrating.pid,
+                statement=lambda: self._action.at,
+                pids=self._action.pids,
+                application=self._keywords.get("application_name", ""),
             )
+            self._sessions.callback(self._sampler.stop)
+        return ready
+
+    def _acts(self, ready: ReadyTrial) -> tuple[Action, ReadyTrial]:
+        asked = self._asked
+        if asked.event in EVENTS:
+            event = ServerEvent(asked.event, ready, self._now_ns, stack=self._stack)
+            return event, event.ready
+        if asked.program:
+            return Program(asked.program, ready, self._now_ns, say=self._say), ready
+        found = Migrating(
+            self._keywords,
+            self._now_ns,
+            self._statements,
+            tries=asked.tries,
+            timeout_s=asked.timeout_s,
+        )
+        return found, ready
 
     def begin(self, start_ns: int, load: Together) -> None:
         self._start_ns, self._load = start_ns, load
@@ -258,26 +318,26 @@ class DuringLoad(Companion):
     def add(self, interval: Interval) -> None:
         self._intervals.append(interval)
 
-    def close(self) -> Pass | None:
+    def end(self) -> Pass | None:
         """The pass. None if the load did not begin."""
         self._stopped.set()
         if self._start_ns == 0:
             return None
-        self._migrating.stop()
+        if self._thread.is_alive() and not self._whole:
+            self._action.stop()
         self._thread.join()
-        self._migrating.close()
         schema = ""
         with contextlib.suppress(psycopg.Error):
             schema = migration.schema_of(self._admin)
-        self._admin.close()
+        self._action.close()
         found = replace(judge(self._evidence()), schema=schema)
         if self._why:
-            found = replace(
-                found,
-                verdict="unknown",
-                findings=(finding("rehearsal-stopped", why=self._why), *found.findings),
-            )
+            stopped = finding("rehearsal-stopped", why=self._why)
+            found = replace(found, verdict="unknown", findings=(stopped, *found.findings))
         return found
+
+    def close(self) -> None:
+        self._sessions.close()
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns
@@ -301,6 +361,8 @@ class DuringLoad(Companion):
         """The migration between its parts before and after, in a thread of its own."""
         try:
             self._sampler.begin()
+            if isinstance(self._action, ServerEvent):
+                self._action.begin()
             self._read_wal()
             if self._rest(self._before_s()):
                 return
@@ -313,7 +375,7 @@ class DuringLoad(Companion):
                         return
                 self._began_ns = self._now_ns()
                 self._say(message("rehearsal-migrates"))
-                self._runs = self._migrating.run(self._statements)
+                self._runs = self._action.run()
                 self._ended_ns = self._now_ns()
                 self._read_wal()
                 if self._behind == "open":
@@ -368,10 +430,11 @@ class DuringLoad(Companion):
             limits_ns=limits_ns,
             allowed=missed_max if isinstance(missed_max, float) else 0.05,
             clients=sum(component.clients for component in ready.components),
-            pid=self._migrating.pid,
+            known=self._action.known,
             period_ns=self._period_ns,
             began_ns=self._began_ns,
             ended_ns=self._ended_ns,
             wal_bytes=self._wal_bytes(),
+            outage=self._action.outage,
             interrupted=not self._whole and not self._why,
         )

@@ -183,8 +183,9 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
 class Companion:
     """What happens beside the load of a trial: nothing, unless its methods are overridden."""
 
-    def open(self, ready: ReadyTrial) -> None:
-        """The load is about to begin. Raises PgpacesError."""
+    def open(self, ready: ReadyTrial) -> ReadyTrial:
+        """The load is about to begin; with which servers it does. Raises PgpacesError."""
+        return ready
 
     def begin(self, start_ns: int, load: Together) -> None:
         """The measured part begins at start_ns, by time.monotonic_ns(); it may stop the load."""
@@ -192,9 +193,12 @@ class Companion:
     def add(self, interval: Interval) -> None:
         """A second has passed."""
 
-    def close(self) -> Pass | None:
+    def end(self) -> Pass | None:
         """The load has ended; whatever still runs ends, too."""
         return None
+
+    def close(self) -> None:
+        """Gives up what `open` took, also if the load did not begin."""
 
 
 class TrialContext(Struct, frozen=True):
@@ -246,8 +250,8 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     trial = trial_of(ready)
     stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
-    with monitoring(ready, listener.say) as monitors:
-        companion.open(ready)
+    with monitoring(ready, listener.say) as monitors, closing(companion):
+        ready = companion.open(ready)
         load, facts = _loads(ready, context)
         trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
@@ -278,7 +282,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 load.abort()
                 raise
             finally:
-                rehearsed = companion.close()
+                rehearsed = companion.end()
         ended_early = bool(stops.requests or monitors.reason)
         answers = monitors.answers()
     stopped = recorder.error if stops_on_store_error else None

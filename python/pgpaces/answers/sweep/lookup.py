@@ -107,7 +107,7 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
         section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
     first = replace(section, next=(*own, *screen.steps(page)), aside=(screen.aside(page),))
-    return replace(page, first=first, searched=not isinstance(goal, Pairing | Rehearsal))
+    return replace(page, first=first, searched=not isinstance(goal, Pairing))
 
 
 def stopped(about: About) -> str:

@@ -36,6 +36,7 @@ _QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "capacity": ("question-capacity",),
     "comparison": ("question-comparison",),
     "why": ("question-why",),
+    "rehearsal": ("question-rehearsal",),
     "trend": ("question-trend",),
 }
 _KEYS = ("run", "counted", "script", "statement", "background", "time")
