@@ -143,6 +143,12 @@ ANSWER_ARGUMENTS = {
     "capacity.what": "As for `sweep`. With `resume`, leave it out to use what is stored.",
     "capacity.levels": "As for `sweep`; the capacity of each combination is searched. Of the load,"
     " one level is the start of the search, two are the least and the most to offer.",
+    "rehearse.migration": "Files with SQL, one or a list.",
+    "rehearse.name": "The workload of the users: a shipped one, or a directory.",
+    "rehearse.files": "Scripts that are the users instead.",
+    "rehearse.program": "As `--run`: a command that migrates. It needs `trust`.",
+    "rehearse.listener": "As for `run`.",
+    "rehearse.options": "As for `run`: the load.",
     "compare.a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
     "compare.b": "The same; the verdict says whether it is better or worse than `a`.",
     "compare.delta": "As `--delta`, as a share: 0.02 is 2%.",

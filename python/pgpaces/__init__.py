@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pgpaces.answers.calls import capacity, check, compare, open_sweep, sweep
     from pgpaces.answers.trend import trend
     from pgpaces.answers.why import why
-    from pgpaces.api import Result, open_run, run
+    from pgpaces.api import Result, open_run, rehearse, run
     from pgpaces.core.errors import PgpacesError
     from pgpaces.spec.users import task, user
 
@@ -28,6 +28,7 @@ _PLACES = {
     "PgpacesError": "core.errors",
     "Result": "api",
     "open_run": "api",
+    "rehearse": "api",
     "run": "api",
     "open_sweep": "answers.calls",
     "sweep": "answers.calls",
@@ -49,6 +50,7 @@ __all__ = [
     "compare",
     "open_run",
     "open_sweep",
+    "rehearse",
     "run",
     "sweep",
     "task",

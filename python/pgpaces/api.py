@@ -33,7 +33,7 @@ from pgpaces.analysis.validity import Validity
 from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.run import section
-from pgpaces.answers.sweep.lookup import page_of
+from pgpaces.answers.sweep.lookup import answer_of, page_of
 from pgpaces.answers.sweep.page import Page
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec import spec, workload
@@ -44,6 +44,7 @@ from pgpaces.spec.options import FOLDER, OPTIONS, RATE, Option
 from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.spec.run_keywords import RunOptions
 from pgpaces.store.store import Store
+from pgpaces.trial import rehearse as rehearsing
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.request import OnStoreError, run_of, with_fields, workload_of
@@ -149,8 +150,8 @@ def _workload(
 
 
 _KEYWORDS = {option.python[0]: option for option in OPTIONS if option.run}
-# Fields that no option sets. `set`, `server_set`, and `define` set the two that are left out.
-_FIELDS = frozenset(TrialPlan.__struct_fields__) - {"settings", "variables"}
+# Fields that no option sets. `set`, `server_set`, and `define` set two that are left out.
+_FIELDS = frozenset(TrialPlan.__struct_fields__) - {"settings", "variables", "traced"}
 
 
 def _value(option: Option, value: Any) -> Any:
@@ -277,6 +278,75 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
             raise error
     with closing(Store.open(request.store)) as opened:
         return _result(opened, opened.load(outcome.trial.id), outcome.summary)
+
+
+def rehearse(  # noqa: PLR0913 - the options of a command, all by keyword
+    migration: str | Path | Sequence[str | Path] = (),
+    name: str | Path | None = None,
+    *,
+    files: str | Path | Sequence[str | Path] = (),
+    from_database: str | None = None,
+    event: str = "",
+    program: str = "",
+    open_transaction: str = "3s",
+    single_transaction: bool = False,
+    lock_timeout: str | None = None,
+    retries: int = 0,
+    timeout: str = "10min",
+    safer: bool = True,
+    missed: str | None = None,
+    store: str | Path | None = None,
+    on_store_error: OnStoreError = "continue",
+    trust: bool = False,
+    listener: Listener | None = None,
+    **options: Unpack[RunOptions],
+) -> Answer:
+    """Shows what a migration does to users, on a copy; the same as `pgpaces rehearse`.
+
+    migration: files with SQL; or an event of a managed server; or program, a command that migrates,
+    which needs trust. name, files: the load, as for `pgpaces.run`. safer: look for a safer form of
+    a migration that is not safe. Its value is a `pgpaces.spec.migration.Rehearsal`. Raises
+    PgpacesError.
+    """
+    _check({key: value for key, value in locals().items() if key != "options"}, rehearse)
+    given, others = _values(options)
+    if others:
+        raise PlanError("unknown-keyword", keyword=next(iter(others)))
+    migrations, scripts = (
+        [str(each) for each in ((one,) if isinstance(one, str | Path) else one)]
+        for one in (migration, files)
+    )
+    asked = spec.named(
+        {
+            "workload": name and str(name),
+            "files": tuple(scripts),
+            "from_database": from_database,
+            "missed": missed,
+            **given,
+        }
+    )
+    consent = consents.answer(trust)
+    found = rehearsing.rehearse(
+        rehearsing.ask(
+            asked,
+            _workload(asked, (), consent=consent),
+            files=migrations,
+            event=event,
+            program=program,
+            open_transaction=open_transaction,
+            single_transaction=single_transaction,
+            lock_timeout=lock_timeout,
+            retries=retries,
+            timeout=timeout,
+            find_safer=safer,
+            consent=consent,
+            store=store,
+            on_store_error=on_store_error,
+        ),
+        listener,
+    )
+    with closing(Store.existing(store)) as opened:
+        return answer_of(opened, found.id)
 
 
 def open_run(name: str = "last", *, store: str | Path | None = None) -> Result:

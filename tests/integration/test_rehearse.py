@@ -7,6 +7,7 @@ import pytest
 from tests.errors import sentence
 from tests.servers import access_to, quoted
 
+import pgpaces
 from pgpaces.database import migration, ownership
 from pgpaces.database.access import connect
 from pgpaces.spec.migration import split
@@ -110,6 +111,30 @@ def test_a_renamed_column_and_a_statement_that_fails_are_failures(rehearse):
     code, answer = rehearse("ALTER TABLE orders ADD CHECK (amount < 9)", *options)
     assert (code, answer["verdict"]) == (30, "fails")
     assert answer["passes"][0]["statements"][0]["sqlstate"] == "23514"
+
+
+def test_python_rehearses_as_the_command_does(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsing, "BEFORE_MIN_S", 2.0)
+    monkeypatch.setattr(rehearsing, "AFTER_S", 1.0)
+    path, script = tmp_path / "m.sql", tmp_path / "read.sql"
+    path.write_text("DROP TABLE orders")
+    script.write_text("SELECT count(*) FROM orders WHERE id = 7")
+    answer = pgpaces.rehearse(
+        path,
+        files=script,
+        rate=100,
+        clients=4,
+        latency_limit="100ms",
+        target=quoted(shop.keywords),
+        from_database="shop",
+        open_transaction="0",
+        safer=False,
+        store=tmp_path / "results.db",
+    )
+    assert (answer.verdict, answer.value.verdict) == ("FAILS", "fails")
+    assert answer.value.passes[0].failed.keys() == {"42P01"}
+    assert len(answer.trials) == 1
+    assert [plot.name for plot in answer.figures] == ["rehearsal-asked-alone"]
 
 
 def test_a_password_is_nowhere_and_nothing_is_left_behind(rehearse, shop, pgpaces):

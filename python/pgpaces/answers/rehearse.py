@@ -11,7 +11,6 @@ from pgpaces.analysis.rehearsal import VERDICTS, shown_mode
 from pgpaces.core.findings import Finding, length
 from pgpaces.core.messages import message, said
 from pgpaces.core.units import duration_words, rate_text
-from pgpaces.database.access import source_name
 from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.number_text import NOT_KNOWN
 from pgpaces.show.screen import Cells, Screen, table_of
@@ -130,13 +129,13 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
         late = sum(each.late for each in behind.statements)
         values = {"open_s": rehearsal.open_s, "late": late, "due": behind.during.due}
         yield "queue", said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
-    prepared, spec = trial.workload.prepared, trial.spec
+    prepared = trial.workload.prepared
     began, ended = trials[0].started_at, trials[-1].ended_at
     yield (
         "copy",
         said(
             "rehearsal-copy",
-            database=source_name(spec.get("from_database", trial.workload.name)),
+            database=rehearsal.source,
             size=None if prepared is None else prepared.size_bytes,
             version=trial.server.version.partition(" ")[0],
             passes=len(trials),

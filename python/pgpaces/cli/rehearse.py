@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce
-from pgpaces.core.errors import PlanError, TrustError
+from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
-from pgpaces.core.messages import message
 from pgpaces.spec.options import OPTIONS
-from pgpaces.spec.trust import Action, Question
+
+if TYPE_CHECKING:
+    from pgpaces.trial.rehearse import RehearsalRequest
 
 _EXITS = {"safe": 0, "unknown": output.UNKNOWN_EXIT}
 # A rehearsal has its own length, and always copies.
 _LEFT_OUT = ("duration", "transactions", "warmup", "shape", "own", "fresh", "variant", "scripts")
 _OF_LOAD = tuple(o.name for o in OPTIONS if o.run and o.name not in _LEFT_OUT)
-_WARMUP = "2s"
-# The parts before and after the migration, at most.
-_AROUND_S = 120
+_TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "timeout")
 
 
 @options.command(
@@ -74,75 +73,30 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
     return _EXITS.get(found.verdict, output.FAIL_EXIT)
 
 
-def _asked(names: tuple[str, ...], params: dict[str, Any]) -> Any:
-    """The request of a command line. Raises PlanError."""
-    from pgpaces.core.units import duration_ns
-    from pgpaces.spec.migration import Statement, read
-    from pgpaces.trial.rehearse import RehearsalRequest
-    from pgpaces.trial.request import request_of, workload_of
+def _asked(names: tuple[str, ...], params: dict[str, Any]) -> RehearsalRequest:
+    """The request of a command line. Raises PlanError, TrustError."""
+    from pgpaces.trial.rehearse import ask
+    from pgpaces.trial.request import workload_of
 
-    event, program = params["event"] or "", params["program"] or ""
     files = [name for name in names if is_there(Path(name), Path.is_file)]
     others = [name for name in names if name not in files]
     if len(others) > 1 or (others and others[0].endswith(".sql")):
         raise PlanError("migration-not-found", path=others[0])
-    given = [word for word, value in (("--event", event), ("--run", program)) if value]
-    if len(given) + bool(files) > 1:
-        raise PlanError("cannot-combine", options=[*given, *files[:1]])
-    if not files and not given:
+    if not files and not params["event"] and not params["program"]:
         raise PlanError("migration-missing")
-    text, statements = read(files) if files else (event or program, ())
-    if program and not specs.consent(params)(_question(program)):
-        raise TrustError("command-unconfirmed", command=program)
-    if params["single_transaction"]:
-        begin, commit = Statement("BEGIN", "begin"), Statement("COMMIT", "end")
-        statements = (begin, *statements, commit)
-    if params["lock_timeout"]:
-        ms = max(1, duration_ns(params["lock_timeout"], "--lock-timeout") // 1_000_000)
-        statements = (Statement(f"SET lock_timeout = '{ms}ms'"), *statements)
-    timeout_s = duration_ns(params["timeout"], "--timeout") / 1e9
-    open_s = duration_ns(params["open_transaction"], "--open-transaction", zero=True) / 1e9
     typed, stored = specs.spec({**params, "workload": others[0] if others else None})
     workload = workload_of(typed, specs.consent(params), typed=True)
     specs.check_unchanged(stored, workload, params)
-    length = f"{timeout_s + open_s + _AROUND_S:g}s"
-    spec = {**typed, "duration": length, "warmup": _WARMUP}
-    if not any(name.partition(".")[0] == "latency_limit" for name in (*typed, *workload.load)):
-        spec["latency_limit"] = "100ms"
-    load = request_of(
-        _with_server(spec, params),
+    return ask(
+        typed,
         workload,
+        files=files,
+        event=params["event"] or "",
+        program=params["program"] or "",
+        find_safer=params["safer"],
         consent=specs.consent(params),
+        command=specs.typed_command({**params, "target": [params["target"]]}),
         store=params["store_path"],
         on_store_error=params["on_store_error"],
+        **{name: params[name] for name in _TERMS},
     )
-    return RehearsalRequest(
-        load=load,
-        name=Path(files[0]).name if files else text,
-        text=text,
-        statements=statements,
-        event=event,
-        program=program,
-        # An event has no lock to wait for.
-        open_s=0.0 if event else open_s,
-        tries=1 + params["retries"],
-        timeout_s=timeout_s,
-        find_safer=params["safer"] and bool(files),
-        command=specs.typed_command({**params, "target": [params["target"]]}),
-    )
-
-
-def _question(program: str) -> Question:
-    action = Action(message("runs-command"), "--run", program)
-    return Question(Path.cwd(), (action,))
-
-
-def _with_server(spec: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-    """The spec with a managed server of the same major version as a source that is dumped."""
-    from pgpaces.database.access import Access, connect, is_dsn, keywords_of
-
-    source = params["from_database"]
-    if not source or not is_dsn(source) or spec.get("target") or spec.get("server"):
-        return spec
-    with connect(Access(keywords_of(source), Path("psql"))) as session:
-        return {**spec, "server": str(session.info.server_version // 10_000)}

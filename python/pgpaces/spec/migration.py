@@ -321,14 +321,15 @@ def _quoted(name: str) -> str:
 class Rehearsal(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rehearsal"):
     """A rehearsed migration: its passes, and a safer form of it, if there is one to try.
 
-    name: of its first file. sha256: of its text. open_s: how long the open transaction stays open;
-    0: there is none.
+    name: of its first file. sha256: of its text. source: the name of the database that is copied.
+    open_s: how long the open transaction stays open; 0: there is none.
     """
 
     id: str
     name: str
     sha256: str
     open_s: float
+    source: str = ""
     safer: str | None = None
     passes: tuple[Pass, ...] = ()
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import psycopg
 from msgspec import Struct
@@ -21,13 +22,14 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.rehearsal import Evidence, judge
 from pgpaces.core import sessions
-from pgpaces.core.errors import PgpacesError, PlanError
+from pgpaces.core.errors import PgpacesError, PlanError, TrustError
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.core.record import Interval
 from pgpaces.core.texts import Say
-from pgpaces.core.units import SECOND_NS
+from pgpaces.core.units import SECOND_NS, duration_ns
 from pgpaces.database import migration
+from pgpaces.database.access import Access, connect, is_dsn, keywords_of, source_name
 from pgpaces.database.migration import Migrating
 from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters
@@ -35,6 +37,7 @@ from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import locks
 from pgpaces.monitor.locks import LockSampler
+from pgpaces.spec import trust
 from pgpaces.spec.design import Experiment
 from pgpaces.spec.migration import (
     Behind,
@@ -44,10 +47,14 @@ from pgpaces.spec.migration import (
     Rehearsal,
     Statement,
     StatementRun,
+    read,
     safer,
     split,
 )
 from pgpaces.spec.result import Place
+from pgpaces.spec.spec import Spec
+from pgpaces.spec.trust import Consent
+from pgpaces.spec.workload import Workload
 from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
@@ -55,10 +62,12 @@ from pgpaces.trial import document
 from pgpaces.trial.events import EVENTS, Program, ServerEvent
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.prepare import ReadyTrial
-from pgpaces.trial.request import Request, check
+from pgpaces.trial.request import Request, check, request_of
 from pgpaces.trial.target_server import Site, site, source_database
 from pgpaces.trial.trial import Companion, Stops, TrialContext, run_at
 
+# Of each pass: its warm-up, and its length without the migration, at most. The default limit.
+_WARMUP, _AROUND_S, _LIMIT = "2s", 120, "100ms"
 # The part before the migration has so many requests, within these seconds; the part after it.
 _BEFORE_DUE, BEFORE_MIN_S, _BEFORE_MAX_S, AFTER_S = 200, 5.0, 30.0, 5.0
 # The open transaction begins so much earlier than the migration.
@@ -95,6 +104,68 @@ class RehearsalRequest(Struct, frozen=True):
     command: str = ""
 
 
+def ask(  # noqa: PLR0913 - the options of a command, all by keyword
+    typed: Spec,
+    base: Workload,
+    *,
+    files: Sequence[str] = (),
+    event: str = "",
+    program: str = "",
+    open_transaction: str = "3s",
+    single_transaction: bool = False,
+    lock_timeout: str | None = None,
+    retries: int = 0,
+    timeout: str = "10min",
+    find_safer: bool = True,
+    consent: Consent,
+    command: str = "",
+    **more: Any,
+) -> RehearsalRequest:
+    """The rehearsal of files, of an event, or of a program, under the load of a spec.
+
+    more: other fields of the load's request. Raises PlanError, TrustError.
+    """
+    given = [word for word, value in (("--event", event), ("--run", program)) if value]
+    if len(given) + bool(files) > 1:
+        raise PlanError("cannot-combine", options=[*given, *files[:1]])
+    if not files and not given:
+        raise PlanError("migration-missing")
+    text, statements = read(files) if files else (event or program, ())
+    if program:
+        action = trust.Action(message("runs-command"), "--run", program)
+        if not consent(trust.Question(Path.cwd(), (action,))):
+            raise TrustError("command-unconfirmed", command=program)
+    if single_transaction:
+        statements = (Statement("BEGIN", "begin"), *statements, Statement("COMMIT", "end"))
+    if lock_timeout:
+        ms = max(1, duration_ns(lock_timeout, "--lock-timeout") // 1_000_000)
+        statements = (Statement(f"SET lock_timeout = '{ms}ms'"), *statements)
+    timeout_s = duration_ns(timeout, "--timeout") / 1e9
+    open_s = duration_ns(open_transaction, "--open-transaction", zero=True) / 1e9
+    spec = {**typed, "duration": f"{timeout_s + open_s + _AROUND_S:g}s", "warmup": _WARMUP}
+    if not any(name.partition(".")[0] == "latency_limit" for name in (*typed, *base.load)):
+        spec["latency_limit"] = _LIMIT
+    source = spec.get("from_database")
+    if source and is_dsn(source) and "target" not in spec and "server" not in spec:
+        # A managed server of the same major version as the source, which is only read.
+        with connect(Access(keywords_of(source), Path("psql"))) as session:
+            spec["server"] = str(session.info.server_version // 10_000)
+    return RehearsalRequest(
+        load=request_of(spec, base, consent=consent, **more),
+        name=Path(files[0]).name if files else text,
+        text=text,
+        statements=statements,
+        event=event,
+        program=program,
+        # An event has no lock to wait for.
+        open_s=0.0 if event else open_s,
+        tries=1 + retries,
+        timeout_s=timeout_s,
+        find_safer=find_safer and bool(files),
+        command=command,
+    )
+
+
 def check_rehearsal(asked: RehearsalRequest) -> None:
     """Raises PlanError for a load without a limit or pace, and for a database that is no copy."""
     check(asked.load)
@@ -129,6 +200,7 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
             name=asked.name,
             sha256=hashlib.sha256(asked.text.encode()).hexdigest(),
             open_s=asked.open_s,
+            source=source_name(load.from_database or load.workload.name),
             safer=safer(asked.statements, load.trial.limit_max_ns or 0)
             if asked.find_safer
             else None,
