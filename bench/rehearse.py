@@ -116,12 +116,12 @@ class Once:
         case, asked = self._case, self._asked
         first = rehearse.DuringLoad.open
 
-        def opened(during: Any, ready: Any) -> None:
+        def opened(during: Any, ready: Any) -> Any:
             if setup := case.get("setup"):
                 keywords = for_driver(ready.primary())
                 with sessions.connect(keywords, "setup") as session:
                     session.execute(setup.encode())
-            first(during, ready)
+            return first(during, ready)
 
         def holding(keywords: Any, _: Any, seconds: float) -> Any:
             return other(keywords, case["open"], seconds)

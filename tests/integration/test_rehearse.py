@@ -137,34 +137,40 @@ def test_python_rehearses_as_the_command_does(shop, tmp_path, monkeypatch):
     assert [plot.name for plot in answer.figures] == ["rehearsal-asked-alone"]
 
 
-def test_a_password_is_nowhere_and_nothing_is_left_behind(rehearse, shop, pgpaces):
+def test_nothing_is_left_behind_and_a_change_of_the_server_is_refused(rehearse, shop, pgpaces):
+    before = databases(shop)
+    code, answer = rehearse(SAFE, "--open-transaction", "0", "--no-safer")
+    assert (code, answer["verdict"]) == (0, "safe")
+    assert databases(shop) == before
     with connect(shop) as admin:
-        admin.execute("CREATE ROLE bob")
-    try:
-        code, answer = rehearse(
-            "ALTER ROLE bob PASSWORD 'hunter2'", "--open-transaction", "0", "--no-safer"
-        )
-        assert (code, answer["verdict"]) == (0, "safe")
-        assert b"hunter2" not in pgpaces.store.read_bytes()
-        shown = pgpaces.well("show").out
-        assert "SAFE" in shown
-        assert "hunter2" not in shown
-        ended = pgpaces("sweep", "--resume", "migration.sql")
-        assert ended.err.startswith(
-            f"pgpaces: error: {sentence('rehearsal-not-resumed', name='migration.sql')}"
-        )
-        with connect(shop) as admin:
-            left = admin.execute(
-                "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces%run'"
-            ).fetchall()
-            open_ = admin.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgpaces %'"
-                " AND pid <> pg_backend_pid()"
-            ).fetchone()
-        assert (left, open_) == ([], (0,))
-    finally:
-        with connect(shop) as admin:
-            admin.execute("DROP ROLE bob")
+        assert admin.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgpaces %'"
+            " AND pid <> pg_backend_pid()"
+        ).fetchone() == (0,)
+    assert "SAFE" in pgpaces.well("show").out
+    ended = pgpaces("sweep", "--resume", "migration.sql")
+    told = sentence("rehearsal-not-resumed", name="migration.sql")
+    assert ended.err.startswith(f"pgpaces: error: {told}")
+    code, told = rehearse("CREATE ROLE bob PASSWORD 'hunter2'")
+    assert (code, "hunter2" in told, "hunter2" in str(pgpaces.store.read_bytes())) == (
+        2,
+        False,
+        False,
+    )
+
+
+def databases(shop):
+    with connect(shop) as admin:
+        rows = admin.execute("SELECT datname FROM pg_database").fetchall()
+    return {name for (name,) in rows}
+
+
+def test_a_migration_that_takes_too_long_is_not_judged(rehearse):
+    many = "".join(f"INSERT INTO orders VALUES ({-n}); " for n in range(1, 4000))
+    options = ("--open-transaction", "0", "--no-safer", "--timeout", "1s")
+    code, answer = rehearse(f"{many} ALTER TABLE orders DROP COLUMN amount", *options)
+    assert (code, answer["verdict"]) == (32, "unknown")
+    assert [each["name"] for each in answer["passes"][0]["findings"]][:1] == ["rehearsal-stopped"]
 
 
 PROGRAM = "psql -Xqc 'BEGIN; LOCK TABLE orders IN SHARE MODE; SELECT pg_sleep(0.5); COMMIT'"

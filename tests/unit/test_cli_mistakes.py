@@ -29,6 +29,7 @@ UNTRUSTED = sentence("script-unconfirmed", path="/a.sql").partition("'")[2]
 BARE = "01" + 24 * "B"
 LEVELS = ",".join(map(str, range(1, 102)))
 FILES = {"a.sql": "\\shell true\nSELECT 1;", "m.sql": "SELECT 1;",
+         "open.sql": "BEGIN; SELECT 1;",
          "shell.toml": "files = ['a.sql']\n[factors]\nclients = [1]",
          "many.toml": f"workload = 'select-only'\n[factors]\nclients = {[1] * 10_001}"}  # fmt: skip
 NAMED = {
@@ -64,6 +65,7 @@ NAMED = {
     "rehearse m.sql -f a.sql --rate 1": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql -f a.sql --rate 1 --target host=h": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql tpcb-like": PlanError("rehearsal-needs-rate"),
+    "rehearse open.sql tpcb-like --rate 1": PlanError("migration-left-open"),
     "rehearse m.sql tpcb-like --event crash":
         PlanError("cannot-combine", options=["--event", "m.sql"]),
     "rehearse tpcb-like --rate 1 --event crash --target host=h":

@@ -3,12 +3,13 @@
 import pytest
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.migration import read, safer, split
+from pgpaces.spec.migration import read, split
+from pgpaces.spec.safer import safer
 from tests.errors import raises
 
 LIMIT_NS = 100_000_000
 TIMEOUT = "SET lock_timeout = '50ms'"
-NONE = "SET lock_timeout = 0"
+NONE = "RESET lock_timeout"
 
 
 def kinds(text):
@@ -28,13 +29,13 @@ def test_statements_are_those_of_postgresql_without_the_comments_before_them():
     ("text", "kind"),
     [
         ("BEGIN", "begin"), ("START TRANSACTION", "begin"), ("COMMIT", "end"), ("ROLLBACK", "end"),
-        ("SAVEPOINT a", "plain"), ("ALTER TABLE a ADD b int", "plain"), ("ANALYZE a", "plain"),
+        ("SAVEPOINT a", "alone"), ("ALTER TABLE a ADD b int", "plain"), ("ANALYZE a", "plain"),
         ("CLUSTER a USING b", "plain"), ("CLUSTER", "alone"), ("VACUUM a", "alone"),
         ("VACUUM FULL a", "alone"),
         ("CREATE INDEX CONCURRENTLY a ON b (c)", "alone"), ("DROP INDEX CONCURRENTLY a", "alone"),
         ("REINDEX TABLE a", "plain"), ("REINDEX (CONCURRENTLY) TABLE a", "alone"),
         ("REINDEX TABLE CONCURRENTLY a", "alone"), ("REINDEX SCHEMA a", "alone"),
-        ("CALL a()", "alone"), ("CREATE DATABASE a", "alone"), ("ALTER SYSTEM RESET ALL", "alone"),
+        ("CALL a()", "alone"), ("LOCK TABLE a", "alone"), ("SET LOCAL a = 1", "alone"),
         ("ALTER TABLE a DETACH PARTITION b CONCURRENTLY", "alone"),
         ("ALTER TABLE a DETACH PARTITION b", "plain"),
     ],
@@ -44,9 +45,9 @@ def test_what_postgresql_does_not_run_in_a_transaction_is_alone(text, kind):
 
 
 SAFER = {
-    "CREATE INDEX i ON t (a)": [NONE, "CREATE INDEX CONCURRENTLY i ON t (a)"],
-    "create unique index i on t (a)": [NONE, "create unique index CONCURRENTLY i on t (a)"],
-    "REINDEX TABLE t": [NONE, "REINDEX TABLE CONCURRENTLY t"],
+    "CREATE INDEX i ON t (a)": ["CREATE INDEX CONCURRENTLY i ON t (a)"],
+    "create unique index i on t (a)": ["create unique index CONCURRENTLY i on t (a)"],
+    "REINDEX TABLE t": ["REINDEX TABLE CONCURRENTLY t"],
     "ALTER TABLE t ADD COLUMN b int": [TIMEOUT, "ALTER TABLE t ADD COLUMN b int"],
     "ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0)": [
         TIMEOUT,
@@ -67,13 +68,33 @@ SAFER = {
         "ALTER TABLE t DROP CONSTRAINT t_a_not_null",
     ],
     "ALTER TABLE t ADD UNIQUE (a, b)": [
-        NONE,
         "CREATE UNIQUE INDEX CONCURRENTLY t_a_b_key ON t (a, b)",
         TIMEOUT,
         "ALTER TABLE t ADD CONSTRAINT t_a_b_key UNIQUE USING INDEX t_a_b_key",
     ],
     "BEGIN; ALTER TABLE t ADD b int; COMMIT": [TIMEOUT, "ALTER TABLE t ADD b int"],
-    "VACUUM FULL t": [NONE, "VACUUM FULL t"],
+    "SET lock_timeout = '9s'; ALTER TABLE t ADD b int; CREATE INDEX i ON t (b)": [
+        TIMEOUT,
+        "ALTER TABLE t ADD b int",
+        NONE,
+        "CREATE INDEX CONCURRENTLY i ON t (b)",
+    ],
+    'ALTER TABLE "user" ADD CHECK ("order" > 0) -- why': [
+        TIMEOUT,
+        'ALTER TABLE "user" ADD CONSTRAINT user_order_check CHECK ("order" > 0) -- why\nNOT VALID',
+        'ALTER TABLE "user" VALIDATE CONSTRAINT user_order_check',
+    ],
+    # What is not known is left as it is.
+    **{
+        text: [TIMEOUT, text]
+        for text in (
+            "ALTER TABLE t ADD UNIQUE (a) INCLUDE (b)",
+            "ALTER TABLE t ADD UNIQUE (a) DEFERRABLE",
+            "ALTER TABLE IF EXISTS t ADD CHECK (a > 0)",
+            "ALTER TABLE ONLY t ADD CHECK (a > 0)",
+            "ALTER TABLE t ADD CHECK (a > 0), ADD b int",
+        )
+    },
 }
 
 
@@ -86,22 +107,63 @@ def test_a_safer_form_waits_no_longer_than_half_the_limit_and_never_cancels_conc
 
 def test_a_primary_key_is_an_index_first_and_its_columns_are_not_null_before_it():
     found = safer([*split("ALTER TABLE t ADD PRIMARY KEY (a)")], LIMIT_NS) or ""
-    assert found.startswith(
-        f"{NONE};\nCREATE UNIQUE INDEX CONCURRENTLY t_pkey ON t (a);\n{TIMEOUT}"
-    )
+    assert found.startswith(f"CREATE UNIQUE INDEX CONCURRENTLY t_pkey ON t (a);\n{TIMEOUT}")
     assert found.index("SET NOT NULL") < found.index("PRIMARY KEY USING INDEX t_pkey")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "VACUUM FULL t",
+        "CREATE INDEX CONCURRENTLY i ON t (a)",
+        "BEGIN; LOCK TABLE t; ALTER TABLE t ADD a int; COMMIT",
+        "BEGIN; ALTER TABLE t ADD a int; ROLLBACK",
+        "BEGIN; ALTER TABLE t ADD a int; UPDATE t SET a = 1; COMMIT",
+        "BEGIN; ALTER TABLE t RENAME TO u; ALTER TABLE v RENAME TO t; COMMIT",
+        "CREATE USER MAPPING FOR u SERVER s OPTIONS (password 'hunter2')",
+    ],
+)
+def test_there_is_no_safer_form_where_it_would_mean_something_else_or_show_a_password(text):
+    assert safer([*split(text)], LIMIT_NS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE DATABASE a",
+        "DROP DATABASE a",
+        "ALTER DATABASE a SET work_mem = '1MB'",
+        "ALTER SYSTEM RESET ALL",
+        "CREATE ROLE a",
+        "ALTER ROLE a PASSWORD 'hunter2'",
+        "GRANT a TO b",
+        "DROP OWNED BY a",
+        "PREPARE TRANSACTION 'a'",
+    ],
+)
+def test_what_changes_the_server_is_refused_without_showing_a_password(text):
+    with raises(PlanError, "migration-of-server") as caught:
+        [*split(text)]
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [("selec 1", "migration-not-parsed"), ("-- nothing", "migration-empty"),
-     ("SELECT 1;\n\\i other.sql", "migration-for-psql")],
+     ("SELECT 1;\n\\i other.sql", "migration-for-psql"), ("COPY t FROM STDIN", "migration-copies")],
 )  # fmt: skip
 def test_a_file_that_is_not_sql_is_an_error(tmp_path, text, name):
     path = tmp_path / "m.sql"
     path.write_text(text)
     with raises(PlanError, name):
         read([str(path)])
+
+
+def test_files_are_read_one_by_one_and_a_backslash_in_a_text_is_none_of_psql(tmp_path):
+    one, two = tmp_path / "1.sql", tmp_path / "2.sql"
+    one.write_text("SELECT 1")
+    two.write_text("SELECT '\n\\d'")
+    assert [each.text for each in read([str(one), str(two)])[1]] == ["SELECT 1", "SELECT '\n\\d'"]
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):

@@ -26,6 +26,7 @@ def run(lock=STRONG, began=BEGAN, lasted=5 * MS, **more):
     return StatementRun(
         text="ALTER TABLE orders ADD COLUMN x int",
         began_ns=began,
+        tried_ns=began,
         done_ns=ended,
         released_ns=ended,
         locks=locks,
@@ -62,6 +63,7 @@ def seen(*missed, runs=(), looks=(), after=(), **more):
     values = {
         "form": "asked", "behind": "alone", "statements": runs or (run(),), "looks": looks,
         "intervals": intervals, "locks": LOAD, "tables": frozenset(LOAD),
+        "others": frozenset({"other"}),
         "scripts": ("read",), "limits_ns": (100 * MS,),
         "allowed": 0.05, "clients": 4, "known": True, "period_ns": PERIOD, "began_ns": BEGAN,
         "ended_ns": ENDED,
@@ -89,7 +91,28 @@ def test_a_lock_that_conflicts_with_the_load_blocks_from_the_limit_on(lock, last
     # No request came by: that is luck.
     found = seen(runs=(run(lock, lasted=lasted),))
     assert found.verdict == verdict
-    assert names(found) == (["lock-held"] if verdict == "blocks" else [])
+    unused = ["tables-without-load"] if lock[0] == "other" else []
+    assert names(found) == (["lock-held"] if verdict == "blocks" else unused)
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"), [((100 * MS, 0), "blocks"), ((2 * SECOND_NS, 0), "safe")]
+)
+def test_the_smallest_limit_decides_and_a_script_without_one_does_not(limits, verdict):
+    found = seen(runs=(run(lasted=800 * MS),), scripts=("read", "write"), limits_ns=limits)
+    assert found.verdict == verdict
+
+
+def test_a_lock_is_held_from_the_try_that_got_it():
+    tried = run(lasted=9000 * MS, tries=3)
+    found = seen(runs=(replace(tried, tried_ns=BEGAN + 4000 * MS),))
+    assert found.statements[0].held_ns == 5000 * MS
+
+
+def test_a_transaction_that_is_over_does_not_hide_the_lock_of_the_next():
+    runs = (run(), run(None, BEGAN + 10 * MS), run(began=BEGAN + 20 * MS, lasted=1500 * MS))
+    found = seen(runs=runs)
+    assert [each.held_ns for each in found.statements] == [5 * MS, 0, 1500 * MS]
 
 
 def test_a_wait_for_a_strong_lock_blocks_who_queues_behind_it():
@@ -167,14 +190,14 @@ def test_a_statement_that_fails_fails():
 
 
 def test_a_script_that_takes_twice_as_long_afterward_slows():
-    found = seen(after=[second(n, took=9 * MS) for n in range(6, 12)])
-    assert (found.verdict, names(found)) == ("slows", ["slower-after"])
+    found = seen(after=[second(n, took=13 * MS) for n in range(6, 12)])
+    assert (found.verdict, names(found)) == ("slows", ["slower-median"])
 
 
 def test_a_script_that_misses_more_afterward_slows():
     after = [second(n, *(late(n * SECOND_NS + k * MS) for k in range(9))) for n in range(6, 12)]
     found = seen(after=after)
-    assert (found.verdict, names(found)) == ("slows", ["slower-after"])
+    assert (found.verdict, names(found)) == ("slows", ["slower-missed"])
     assert found.causes == {"after": 54}
 
 
@@ -182,6 +205,8 @@ def test_a_script_that_misses_more_afterward_slows():
     ("more", "name"),
     [
         ({"interrupted": True}, "rehearsal-stopped"),
+        ({"intervals": [second(1, due=19)]}, "few-requests-rehearsed"),
+        ({"locks": {}}, "load-locks-unknown"),
         ({"allowed": 0.0, "intervals": [second(1, late(SECOND_NS))]}, "late-before"),
         (
             {"intervals": [replace(second(1), dispatch=times_of([60 * MS] * 9))]},

@@ -8,6 +8,7 @@ arrives when that begins waits until it ends, whether one happened to arrive or 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -18,7 +19,9 @@ from msgspec.structs import replace
 
 from pgpaces.core import times
 from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, Missed, Tally
+from pgpaces.core.texts import redacted
 from pgpaces.core.units import SECOND_NS
 from pgpaces.spec.migration import (
     Behind,
@@ -48,7 +51,7 @@ _CONFLICTS = {
 }
 # Two tests of each script, Holm's correction over them, at this level.
 _LEVEL = 0.01
-_SLOWER = 2.0
+_SLOWER, _OF_LIMIT = 2.0, 0.1
 _COUNTED_MIN = 20
 # A sample may be later than the one before by so many periods: the machine is busy.
 _LATE = 5
@@ -90,8 +93,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     scripts: names. limits_ns: of each script. allowed: the share that may miss. period_ns: between
     samples. known: the locks of statements are; else samples show how long each was held. locks: of
-    the load. tables: those among them that are no indexes. wal_bytes: see Pass. interrupted: it did
-    not come to its end.
+    the load. tables: those among them that are no indexes; others: tables that it does not use.
+    wal_bytes: see Pass. interrupted: it did not come to its end.
     """
 
     form: Form
@@ -101,6 +104,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     intervals: Sequence[Interval]
     locks: Locks
     tables: frozenset[str]
+    others: frozenset[str]
     scripts: Sequence[str]
     limits_ns: Sequence[int]
     allowed: float
@@ -113,6 +117,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     outage: Outage | None = None
     interrupted: bool = False
 
+    @property
+    def limit_ns(self) -> int:
+        """The smallest limit of a script."""
+        return min((ns for ns in self.limits_ns if ns), default=0)
+
 
 def conflicts(mode: str, others: Iterable[str]) -> bool:
     return any(other in _CONFLICTS.get(mode, ()) for other in others)
@@ -121,7 +130,7 @@ def conflicts(mode: str, others: Iterable[str]) -> bool:
 def judge(seen: Evidence) -> Pass:
     """The pass, with its verdict."""
     missed = list(chain.from_iterable(each.missed for each in seen.intervals))
-    behind = [_behind(look) for look in seen.looks]
+    samples = _Samples.of(seen)
     runs = [_stopped(seen, number, run) for number, run in enumerate(seen.statements)]
     causes: Counter[str] = Counter()
     requests: list[MissedRequest] = []
@@ -131,7 +140,7 @@ def judge(seen: Evidence) -> Pass:
             continue
         took_ns, cause = each.done_ns - each.due_ns, each.sqlstate
         if each.outcome != "failed":
-            number = _blamed(seen, behind, each)
+            number = samples.blamed(each)
             if number is not None:
                 late.setdefault(number, []).append(took_ns)
             cause = "migration" if number is not None else _cause(seen, runs, each)
@@ -140,15 +149,7 @@ def judge(seen: Evidence) -> Pass:
     owners = {each.pid: seen.scripts[each.script] for each in missed if each.pid}
     for number, run in enumerate(runs):
         took = late.get(number, [])
-        queue = max(
-            (
-                pids
-                for look, pids in zip(seen.looks, behind, strict=True)
-                if look.statement == number
-            ),
-            key=len,
-            default=frozenset[int](),
-        )
+        queue = max(samples.queues(number), key=len, default=frozenset[int]())
         named = Counter(owners.get(pid, "") for pid in queue)
         runs[number] = replace(
             run, late=len(took), worst_ns=max(took, default=0), queue=dict(named.most_common())
@@ -160,7 +161,7 @@ def judge(seen: Evidence) -> Pass:
         for each in missed
         if each.outcome == "failed" and each.sqlstate not in known and each.done_ns >= seen.began_ns
     )
-    found = [*_reasons(seen, runs, failed=failed, before=before, behind=behind)]
+    found = [*_reasons(seen, runs, failed=failed, before=before, samples=samples)]
     return Pass(
         form=seen.form,
         behind=seen.behind,
@@ -191,6 +192,8 @@ VERDICTS: Mapping[str, Verdict] = {
     "rehearsal-stopped": "unknown",
     "late-before": "unknown",
     "generator-late-rehearsal": "unknown",
+    "few-requests-rehearsed": "unknown",
+    "load-locks-unknown": "unknown",
     "migration-failed": "fails",
     "requests-failed": "fails",
     "outage": "fails",
@@ -198,7 +201,8 @@ VERDICTS: Mapping[str, Verdict] = {
     "lock-held": "blocks",
     "lock-awaited": "blocks",
     "rows-held": "blocks",
-    "slower-after": "slows",
+    "slower-median": "slows",
+    "slower-missed": "slows",
 }
 
 
@@ -213,7 +217,7 @@ def _reasons(
     *,
     failed: Mapping[str, int],
     before: Phase,
-    behind: Sequence[frozenset[int]],
+    samples: _Samples,
 ) -> Iterable[Finding]:
     yield from _invalid(seen, before)
     for number, run in enumerate(runs, 1):
@@ -221,27 +225,37 @@ def _reasons(
             values = {"sqlstate": run.sqlstate or "", "error": run.error}
             yield finding("migration-failed", number=number, **values)
     if failed:
-        state, count = max(failed.items(), key=lambda pair: pair[1])
-        yield finding("requests-failed", count=sum(failed.values()), most=count, sqlstate=state)
-    queued = {
-        _owner(seen, look, pids) for look, pids in zip(seen.looks, behind, strict=True) if pids
-    }  # numbers from 0
-    if seen.outage is not None and seen.outage.length_ns >= max(seen.limits_ns):
+        state = max(failed, key=lambda each: failed[each])
+        said = dict(chain.from_iterable(each.messages for each in seen.intervals))
+        values = {"error": redacted(said.get(state, "")), "sqlstate": state}
+        due = _phases(seen)[1].due
+        yield finding("requests-failed", count=sum(failed.values()), due=due, **values)
+    if seen.outage is not None and seen.outage.length_ns >= seen.limit_ns:
         yield finding("outage", outage_s=seen.outage.length_ns / 1e9)
     for number, run in enumerate(runs):
-        yield from _harm(run, max(seen.limits_ns), number=number + 1, queued=number in queued)
+        queued = any(samples.queues(number))
+        yield from _harm(run, seen.limit_ns, number=number + 1, queued=queued)
     yield from _slower(seen)
+    taken = dict.fromkeys(
+        relation for run in runs for relation, mode in run.locks if mode == _WEAKEST_FIRST[-1]
+    )
+    if unused := [name for name in taken if name in seen.others]:
+        yield finding("tables-without-load", tables=unused)
 
 
 def _invalid(seen: Evidence, before: Phase) -> Iterable[Finding]:
     """Why the rehearsal says nothing."""
     if seen.interrupted:
-        yield finding("rehearsal-stopped", why="")
-    if not before.due or before.missed > seen.allowed * before.due:
+        yield finding("rehearsal-stopped", why=message("rehearsal-was-stopped"))
+    if before.due < _COUNTED_MIN:
+        yield finding("few-requests-rehearsed", due=before.due, least=_COUNTED_MIN)
+    elif before.missed > seen.allowed * before.due:
         yield finding("late-before", missed=before.missed, due=before.due)
+    if not seen.locks and seen.outage is None:
+        yield finding("load-locks-unknown")
     lag = times.merge(each.dispatch for each in seen.intervals)
     lag_ms = times.quantiles_ms(lag, [0.99], lag.count)[0] if lag.count else None
-    if lag_ms is not None and lag_ms * 1e6 > max(seen.limits_ns) / 2:
+    if lag_ms is not None and lag_ms * 1e6 > seen.limit_ns / 2:
         yield finding("generator-late-rehearsal", lag_ms=lag_ms)
 
 
@@ -281,23 +295,42 @@ def _behind(look: Look) -> frozenset[int]:
     return frozenset(found - look.movers)
 
 
-def _blamed(seen: Evidence, behind: Sequence[frozenset[int]], each: Missed) -> int | None:
-    """The number of the statement that delayed a request; None if none did.
+class _Samples(Struct, frozen=True):
+    """The samples, and which sessions waited for the migration in each; owners: whom they blame."""
 
-    One that waited for a client is blamed on the migration if that blocked half of the clients.
-    """
-    limit_ns = seen.limits_ns[each.script]
-    waited = each.sent_ns - each.due_ns > limit_ns / 2
-    for look, pids in zip(seen.looks, behind, strict=True):
-        if not pids or look.at_ns + seen.period_ns < each.due_ns:
-            continue
-        if look.at_ns > each.done_ns:
-            break
-        own = each.pid in pids and look.at_ns >= each.sent_ns - seen.period_ns
-        crowd = waited and look.at_ns <= each.sent_ns and 2 * len(pids) >= seen.clients
-        if own or crowd:
-            return _owner(seen, look, frozenset({each.pid}) if own else pids)
-    return None
+    seen: Evidence
+    at_ns: list[int]
+    behind: list[frozenset[int]]
+    owners: list[int | None]
+
+    @classmethod
+    def of(cls, seen: Evidence) -> _Samples:
+        behind = [_behind(look) for look in seen.looks]
+        pairs = zip(seen.looks, behind, strict=True)
+        owners = [_owner(seen, look, pids) if pids else None for look, pids in pairs]
+        return cls(seen, [look.at_ns for look in seen.looks], behind, owners)
+
+    def queues(self, number: int) -> list[frozenset[int]]:
+        """The sessions behind a statement, by sample."""
+        pairs = zip(self.owners, self.behind, strict=True)
+        return [pids for owner, pids in pairs if owner == number]
+
+    def blamed(self, each: Missed) -> int | None:
+        """The number of the statement that delayed a request; None if none did.
+
+        One that waited for a client is blamed on the migration if that blocked half of the clients.
+        """
+        seen, looks = self.seen, self.seen.looks
+        limit_ns = seen.limits_ns[each.script] or seen.limit_ns
+        waited = each.sent_ns - each.due_ns > limit_ns / 2
+        first = bisect_left(self.at_ns, each.due_ns - seen.period_ns)
+        last = bisect_right(self.at_ns, each.done_ns)
+        for look, pids in zip(looks[first:last], self.behind[first:last], strict=True):
+            own = each.pid in pids and look.at_ns >= each.sent_ns - seen.period_ns
+            crowd = waited and look.at_ns <= each.sent_ns and 2 * len(pids) >= seen.clients
+            if own or crowd:
+                return _owner(seen, look, frozenset({each.pid}) if own else pids)
+        return None
 
 
 def _owner(seen: Evidence, look: Look, pids: frozenset[int]) -> int:
@@ -329,22 +362,29 @@ def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
     looks = [look for look in seen.looks if look.statement == number]
     own = [(look, wait) for look in looks for wait in look.waits if wait.pid in look.movers]
     stops = [(look, w) for look, w in own if conflicts(w.mode, seen.locks.get(w.relation, ()))]
-    waited_ns = 0
+    waited_ns, got_first_ns = 0, run.tried_ns
     for first, last in _episodes([look.at_ns for look, _ in stops], _LATE * seen.period_ns):
         since = next(w.since_ns for look, w in stops if look.at_ns == first)
         begin_ns = first - seen.period_ns // 2 if since is None else since
-        waited_ns = max(waited_ns, last + seen.period_ns // 2 - max(begin_ns, run.began_ns))
-    earlier = {lock for each in seen.statements[:number] for lock in each.locks}
-    if number and seen.statements[number - 1].released_ns <= run.began_ns:
-        earlier = set()
+        end_ns = min(last + seen.period_ns // 2, run.done_ns)
+        waited_ns = max(waited_ns, end_ns - max(begin_ns, run.began_ns))
+        if end_ns > run.tried_ns:
+            got_first_ns = max(got_first_ns, end_ns)
+    earlier = {
+        lock
+        for each in seen.statements[:number]
+        if each.released_ns > run.began_ns
+        for lock in each.locks
+    }
     held = {*run.locks, *chain.from_iterable(look.held for look in looks)} - earlier
     strong = [lock for lock in held if conflicts(lock[1], seen.locks.get(lock[0], ()))]
-    first_ns = run.began_ns + waited_ns if run.tries == 1 else run.done_ns
 
     def got_ns(lock: tuple[str, str]) -> int:
         """When it had the lock: when it no longer waited, or later, if samples show that."""
-        at_ns = next((look.at_ns for look in looks if lock in look.held), first_ns)
-        return at_ns - seen.period_ns if at_ns - first_ns > 2 * seen.period_ns else first_ns
+        held = (look.at_ns for look in looks if lock in look.held and look.at_ns >= run.tried_ns)
+        at_ns = next(held, got_first_ns)
+        late = at_ns - got_first_ns > 2 * seen.period_ns
+        return at_ns - seen.period_ns if late else got_first_ns
 
     # That of a table rather than of its index, the strongest.
     def longest(lock: tuple[str, str]) -> tuple[int, bool, int]:
@@ -461,16 +501,17 @@ def _slower(seen: Evidence) -> Iterable[Finding]:
         medians = [_median(part) for part in parts]
         if None not in medians:
             (was, _, high), (now, low, _) = medians  # type: ignore[misc]
-            if now > _SLOWER * was and low > high:
+            slower_ms = seen.limit_ns / 1e6 * _OF_LIMIT
+            if now > _SLOWER * was and low > high and now - was > slower_ms:
                 values = {"before_ms": was, "after_ms": now}
-                yield finding("slower-after", seen.scripts[script], **values)
+                yield finding("slower-median", seen.scripts[script], **values)
                 return
     for rank, (p, script) in enumerate(sorted(tests)):
         if p > _LEVEL / (len(tests) - rank):
             return
         first, last = counts[script]
         values = {"missed": last.missed, "due": last.due, "was": first.missed, "was_due": first.due}
-        yield finding("slower-after", seen.scripts[script], **values)
+        yield finding("slower-missed", seen.scripts[script], **values)
         return
 
 

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from pgpaces.analysis.rehearsal import VERDICTS, shown_mode
 from pgpaces.core.findings import Finding, length
-from pgpaces.core.messages import message, said
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import duration_words, rate_text
 from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.number_text import NOT_KNOWN
@@ -26,12 +26,13 @@ from pgpaces.show.section import (
     Values,
     figure,
 )
+from pgpaces.spec.load import limit_ns
 from pgpaces.spec.migration import Pass, Rehearsal, StatementRun
 from pgpaces.spec.result import Estimate, Trial
 
 KEY = "rehearsal"
 SCREEN = Screen(
-    first=("load", "commits", "latency", "failed", "cost", "queue", "copy", "safer"),
+    first=("load", "commits", "latency", "failed", "cost", "also", "queue", "copy", "safer"),
     details=("causes",),
 )
 _MARKS: dict[str, Mark] = {
@@ -56,7 +57,9 @@ def section(rehearsal: Rehearsal, trials: Sequence[Trial], *, stopped: bool = Fa
         tables=(_table(first),) if first and first.statements and not first.outage else (),
         facts_first=1,
         figures=tuple(_timeline(each, trials) for each in rehearsal.passes if each.requests),
-        blocks=(Block(rehearsal.safer),) if rehearsal.safer and rehearsal.proved else (),
+        blocks=(Block(rehearsal.safer, message("title-safer")),)
+        if rehearsal.safer and rehearsal.proved
+        else (),
         rows=tuple(_numbers(rehearsal)),
         value=rehearsal,
         document=lambda: {**to_builtins(rehearsal), **_derived(rehearsal)},
@@ -70,7 +73,18 @@ def _derived(rehearsal: Rehearsal) -> dict[str, object]:
 
 
 def _weakens(found: Finding) -> bool:
-    return VERDICTS.get(found.name) == "unknown"
+    """Whether it is shown below the values: it leads to no verdict, or to UNKNOWN."""
+    return VERDICTS.get(found.name, "unknown") == "unknown"
+
+
+def _also(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """What leads to another verdict than that of the headline, each once."""
+    seen = {rehearsal.verdict, "unknown"}
+    for found in (f for p in rehearsal.passes if p.form == "asked" for f in p.findings):
+        verdict = VERDICTS.get(found.name, "unknown")
+        if verdict not in seen:
+            seen.add(verdict)
+            yield found
 
 
 def _headline(rehearsal: Rehearsal) -> Headline:
@@ -117,18 +131,19 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
             "rehearsal-load",
             workload=trial.workload.name,
             rate=rate_text(plan.load.rate or 0.0),
-            limit=duration_words(plan.limit_max_ns or 0),
+            limit=duration_words(limit_ns(plan)),
             missed=first.before.missed,
             due=first.before.due,
         ),
     )
     yield from _outage(found)
     yield from _cost(first)
+    for other in _also(rehearsal):
+        word = VERDICTS[other.name].upper()
+        yield "also", said("rehearsal-also", verdict=word, about=other.about, what=other.sentence)
     behind = rehearsal.of("asked", "open")
     if behind is not None:
-        late = sum(each.late for each in behind.statements)
-        values = {"open_s": rehearsal.open_s, "late": late, "due": behind.during.due}
-        yield "queue", said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
+        yield "queue", _queue(rehearsal, behind)
     prepared = trial.workload.prepared
     began, ended = trials[0].started_at, trials[-1].ended_at
     yield (
@@ -142,23 +157,47 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
             took_s=(ended - began).total_seconds() if ended else None,
         ),
     )
-    safer = [each for each in rehearsal.passes if each.form == "safer"]
-    if rehearsal.proved:
-        yield (
-            "safer",
-            said(
-                "rehearsal-safer" if len(safer) > 1 else "rehearsal-safer-once",
-                late=sum(run.late for each in safer for run in each.statements),
-                due=sum(each.during.due for each in safer),
-                worst_s=max(each.during.worst_ns for each in safer) / 1e9,
-            ),
-        )
-    elif safer:
-        yield "safer", said("rehearsal-no-safer")
+    yield from _safer(rehearsal)
     for number, run in enumerate(found.statements, 1):
         if run.error is not None:
             yield "failed", said("rehearsal-statement-failed", number=number, error=run.error)
     yield "causes", said("rehearsal-causes", causes=found.causes)
+
+
+def _queue(rehearsal: Rehearsal, behind: Pass) -> Message:
+    late, failed = sum(each.late for each in behind.statements), sum(behind.failed.values())
+    values = {"open_s": rehearsal.open_s, "late": late, "due": behind.during.due}
+    if failed:
+        return said("rehearsal-queue-failed", failed=failed, **values)
+    return said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
+
+
+def _safer(rehearsal: Rehearsal) -> Values:
+    """The result of the safer form, or why there is none."""
+    passes = [each for each in rehearsal.passes if each.form == "safer"]
+    if rehearsal.proved:
+        yield (
+            "safer",
+            said(
+                "rehearsal-safer" if len(passes) > 1 else "rehearsal-safer-once",
+                late=sum(run.late for each in passes for run in each.statements),
+                due=sum(each.during.due for each in passes),
+                worst_s=max(each.during.worst_ns for each in passes) / 1e9,
+            ),
+        )
+        if rehearsal.separated:
+            yield "safer", said("rehearsal-separated")
+        return
+    bad = next((each for each in passes if each.verdict != "safe"), None)
+    if bad is not None:
+        wanted = (f for f in bad.findings if VERDICTS.get(f.name) == bad.verdict)
+        reason = next((f.sentence for f in wanted), bad.verdict)
+        yield "safer", said("rehearsal-no-safer", verdict=bad.verdict.upper(), reason=reason)
+    elif passes:
+        whole = len(passes) == len(rehearsal.behinds)
+        yield "safer", said("rehearsal-other-schema" if whole else "rehearsal-safer-stopped")
+    elif rehearsal.verdict in ("blocks", "fails") and not rehearsal.safer:
+        yield "safer", said("rehearsal-none-known")
 
 
 def _outage(found: Pass) -> Values:
@@ -195,15 +234,17 @@ def _table(found: Pass) -> Table:
     relations = {run.relation for _, run in shown if run.relation}
     lock = f"lock on {next(iter(relations))}" if len(relations) == 1 else "lock"
     waited = any(run.waited_ns for _, run in shown)
-    rows = [_row(n, run, lock=lock, waited=waited) for n, run in shown]
-    return table_of("title-rehearsed-statements", rows, brief=True, spare=("waited", "worst"))
+    title = "statement" if found.behind == "alone" else "behind open transaction"
+    rows = [_row(n, run, title=title, lock=lock, waited=waited) for n, run in shown]
+    return table_of("title-rehearsed-statements", rows, brief=True, spare=("worst", "waited"))
 
 
-def _row(number: int, run: StatementRun, *, lock: str, waited: bool) -> Cells:
+def _row(number: int, run: StatementRun, *, title: str, lock: str, waited: bool) -> Cells:
+    most = _TEXT_MAX - 6 * waited
     text = shorten(run.text, 4 * _TEXT_MAX, placeholder="…")
-    cut = text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
     mode = shown_mode(run.mode) if run.mode else NOT_KNOWN
-    yield "statement", f"{number} {cut}"
+    yield title, f"{number} {cut}"
     yield lock, mode if lock != "lock" or not run.relation else f"{mode} on {run.relation}"
     yield "held", length(run.held_ns / 1e9) if run.held_ns else NOT_KNOWN
     if waited:
@@ -214,7 +255,7 @@ def _row(number: int, run: StatementRun, *, lock: str, waited: bool) -> Cells:
 
 def _timeline(found: Pass, trials: Sequence[Trial]) -> Figure:
     """The missed requests of a pass, by when they were due, and when each statement ran."""
-    limit_ms = (trials[0].plan.limit_max_ns or 0) / 1e6
+    limit_ms = limit_ns(trials[0].plan) / 1e6
     rows: list[Datum] = [
         {"from": run.began_ns / 1e9, "to": run.released_ns / 1e9, "text": f"{number}"}
         for number, run in enumerate(found.statements, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
+from pgpaces.core.messages import message
 from pgpaces.spec.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "
     ),
     options.of("safer", "safer_file"),
     options.of_trial(*_OF_LOAD),
-    options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
+    options.of(*options.ANSWER, "progress", "on_store_error", "trust"),
 )
 @options.argument("names", nargs=-1, metavar="FILE... [WORKLOAD]")
 def rehearse(names: tuple[str, ...], **params: Any) -> int:
@@ -54,7 +56,7 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.trial import rehearse as pipeline
 
-    output.check(params)
+    output.check({**params, "summary": params["safer_file"]})
     asked = _asked(names, params)
     progress = TrialProgress(params["progress"])
     try:
@@ -68,8 +70,13 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
         if params["output"]:
             output.write_report(answer_of(store, found.id).document(), params["output"])
     if params["safer_file"] and found.proved and found.safer:
-        Path(params["safer_file"]).write_text(found.safer, "utf-8")
+        note = message("rehearsal-safer-note", name=found.name)
+        text = f"{textwrap.indent(textwrap.fill(note, 76), '-- ')}\n{found.safer}"
+        with output.output():
+            Path(params["safer_file"]).write_text(text, "utf-8")
         announce("rehearsal-safer-file", path=params["safer_file"])
+    if found.interrupted:
+        return output.INTERRUPTED_EXIT
     return _EXITS.get(found.verdict, output.FAIL_EXIT)
 
 

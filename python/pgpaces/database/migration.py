@@ -23,7 +23,12 @@ from pgpaces.spec.migration import Statement, StatementRun
 APPLICATION, HOLDER = "pgpaces migration", "pgpaces open transaction"
 # Waiting for a lock took too long: the statement may be tried again.
 LOCK_TIMEOUT = "55P03"
-_PAUSE_S = 0.5
+_PAUSE_S, _AGAIN_S = 0.5, 0.2
+_IN_TRANSACTION, _CANCELED, _NOTICES_SINCE = "25001", "57014", 140_000
+# The end of a hold that has not ended.
+STILL = 2**62
+# Relations by oid: name, kind, file.
+Names = Mapping[Any, tuple[str, str, int]]
 _LOCKS = """
 SELECT relation, relation::pg_catalog.regclass::text, mode FROM pg_catalog.pg_locks
 WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation' AND granted
@@ -32,6 +37,7 @@ WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation' AND granted
 _RELATIONS = """
 SELECT oid, oid::pg_catalog.regclass::text, relkind::text, relfilenode
 FROM pg_catalog.pg_class WHERE oid >= 16384 AND relkind IN ('r', 'm', 'i')
+  AND relnamespace <> 'pg_toast'::pg_catalog.regnamespace
 """
 # Names do not matter: a safer form may choose other ones.
 _SCHEMA = """
@@ -58,7 +64,8 @@ class Migrating:
 
     now_ns: the time since the load's measured part began. tries: of a statement that waits for a
     lock longer than its lock_timeout. timeout_s: for all of it. at: the number of the statement
-    that runs; None between statements.
+    that runs; None between statements. whole: it came to its end, be that an error. timed_out:
+    pgpaces ended it.
     """
 
     known, outage = True, None
@@ -74,78 +81,110 @@ class Migrating:
     ) -> None:
         self._session = sessions.connect(keywords, APPLICATION, prepare_threshold=None)
         self._looks = sessions.connect(keywords, "pgpaces sensor", prepare_threshold=None)
-        self._now_ns, self._tries, self._timeout_s = now_ns, tries, timeout_s
-        self._statements = statements
+        if self._session.info.server_version >= _NOTICES_SINCE:
+            # So that the server notices a kill of pgpaces, where its system can.
+            with contextlib.suppress(psycopg.Error):
+                self._session.execute("SET client_connection_check_interval = '1s'")
+        self._now_ns, self._statements = now_ns, statements
+        self._tries, self._timeout_s = tries, timeout_s
         self.pids = (self._session.info.backend_pid,)
         self.at: int | None = None
-        self._stopped = threading.Event()
+        self.whole = self.timed_out = False
+        self._stopped, self._done = threading.Event(), threading.Event()
 
     def run(self) -> list[StatementRun]:
         """Executes them until one fails. What each made is known once its transaction is over."""
-        done: list[StatementRun] = []
-        open_from: int | None = None
-        before = self._relations()
-        timer = threading.Timer(self._timeout_s, self.stop)
+        timer = threading.Timer(self._timeout_s, self._time_out)
         timer.daemon = True
         timer.start()
         try:
-            for number, statement in enumerate(self._statements):
-                if self._stopped.is_set():
-                    break
-                self.at = number
-                run = self._one(statement, before, alone=open_from is None)
-                self.at = None
-                done.append(run)
-                if statement.kind == "begin":
-                    open_from = number
-                if run.error is not None:
-                    self._session.execute("ROLLBACK")
-                if open_from is None or statement.kind == "end" or run.error is not None:
-                    released_ns = self._now_ns()
-                    first = number if open_from is None else open_from
-                    done[first:] = [replace(each, released_ns=released_ns) for each in done[first:]]
-                    after = self._relations()
-                    done[-1] = replace(done[-1], **self._made(before, after))
-                    before, open_from = after, None
-                if run.error is not None:
-                    break
-            self._session.execute("ROLLBACK")  # of a transaction that the file leaves open
+            done = self._all()
         finally:
             timer.cancel()
+            self._done.set()
+        self.whole = not self._stopped.is_set()
         return done
 
     def stop(self) -> None:
         """Cancels what runs, from another thread; nothing else begins."""
-        self._stopped.set()
-        with contextlib.suppress(psycopg.Error):
-            self._session.cancel_safe(timeout=5)
+        if not self._stopped.is_set():
+            self._stopped.set()
+            threading.Thread(target=self._cancel, daemon=True).start()
 
     def close(self) -> None:
         """Closes the sessions: the server rolls back what is open."""
-        self.stop()
+        self._stopped.set()
         for session in (self._session, self._looks):
             session.close()
 
-    def _one(
-        self, statement: Statement, names: Mapping[Any, tuple[Any, ...]], *, alone: bool
-    ) -> StatementRun:
-        """names: of the relations before its transaction, first in each value."""
+    def _time_out(self) -> None:
+        self.timed_out = True
+        self.stop()
+
+    def _cancel(self) -> None:
+        """Again and again: a cancel between two statements has no effect."""
+        while not self._session.closed:
+            with contextlib.suppress(psycopg.Error):
+                self._session.cancel_safe(timeout=5)
+            if self._done.wait(_AGAIN_S):
+                return
+
+    def _all(self) -> list[StatementRun]:
+        done: list[StatementRun] = []
+        begun: int | None = None  # the statement that began the open transaction of the file
+        before = self._relations()
+        for number, statement in enumerate(self._statements):
+            if self._stopped.is_set():
+                break
+            self.at = number
+            run = self._one(statement, before, alone=begun is None)
+            self.at = None
+            done.append(run)
+            if statement.kind == "begin" and begun is None:
+                begun = number
+            failed = run.error is not None
+            if begun is not None and not failed and statement.kind != "end":
+                self._let_go(done, begun, before)
+                continue
+            if failed and not self._session.closed:
+                self._session.execute("ROLLBACK")
+            self._released(done, number if begun is None else begun)
+            if self._session.closed:
+                break
+            after = self._relations()
+            done[-1] = replace(done[-1], **self._made(before, after))
+            before, begun = after, None
+            if failed:
+                break
+        if begun is not None and not self._session.closed:
+            self._session.execute("ROLLBACK")  # the file leaves its transaction open
+            self._released(done, begun)
+        return done
+
+    def _released(self, done: list[StatementRun], first: int) -> None:
+        """The locks of statements from the first on that still had them are gone."""
+        now_ns = self._now_ns()
+        done[first:] = [
+            replace(each, released_ns=now_ns) if each.released_ns == STILL else each
+            for each in done[first:]
+        ]
+
+    def _let_go(self, done: list[StatementRun], first: int, names: Names) -> None:
+        """Statements of the open transaction whose locks a ROLLBACK TO has given up."""
+        held, now_ns = set(self._own_locks(names)), self._now_ns()
+        for place, each in enumerate(done[first:], first):
+            if each.locks and each.released_ns == STILL and not held & set(each.locks):
+                done[place] = replace(each, released_ns=now_ns)
+
+    def _one(self, statement: Statement, names: Names, *, alone: bool) -> StatementRun:
+        """Executes a statement. names: of the relations before its transaction."""
         began_ns, tries, error = self._now_ns(), 0, None
         locks: tuple[tuple[str, str], ...] = ()
         own = alone and statement.kind == "plain"
         while True:
-            tries += 1
+            tries, tried_ns = tries + 1, self._now_ns()
             try:
-                if own:
-                    self._session.execute("BEGIN")
-                self._session.execute(encoded(statement.text))
-                if statement.kind == "plain":
-                    rows = self._session.execute(_LOCKS).fetchall()
-                    # One that it dropped or renamed has the name that the load knows.
-                    locks = tuple((names.get(o, (name,))[0], mode) for o, name, mode in rows)
-                if own:
-                    self._session.execute("COMMIT")
-                error = None
+                locks, error = self._execute(statement, names, own=own, inside=not alone), None
                 break
             except psycopg.Error as failed:
                 error = failed
@@ -153,29 +192,52 @@ class Migrating:
                     break
                 if own:
                     self._session.execute("ROLLBACK")
+                    if failed.sqlstate == _IN_TRANSACTION:
+                        own, tries = False, tries - 1  # PostgreSQL runs it only without one
+                        continue
                 again = alone and failed.sqlstate == LOCK_TIMEOUT and tries < self._tries
                 if not again or self._stopped.wait(_PAUSE_S):
                     break
         done_ns = self._now_ns()
         words = None if error is None else error.diag.message_primary or str(error).strip()
+        if self._stopped.is_set() and error is not None and error.sqlstate == _CANCELED:
+            error = words = None  # it says nothing about the migration
         return StatementRun(
             text=redacted(statement.text),
             began_ns=began_ns,
+            tried_ns=tried_ns,
             done_ns=done_ns,
-            released_ns=done_ns,
+            released_ns=STILL,
             tries=tries,
             locks=locks,
             sqlstate=None if error is None else error.sqlstate,
             error=None if words is None else redacted(words),
         )
 
-    def _relations(self) -> dict[Any, tuple[str, str, int]]:
+    def _execute(
+        self, statement: Statement, names: Names, *, own: bool, inside: bool
+    ) -> tuple[tuple[str, str], ...]:
+        """Executes a statement, in a transaction of its own or not; which locks it has then."""
+        locks: tuple[tuple[str, str], ...] = ()
+        if own:
+            self._session.execute("BEGIN")
+        self._session.execute(encoded(statement.text))
+        if own or (inside and statement.kind != "end"):
+            locks = self._own_locks(names)
+        if own:
+            self._session.execute("COMMIT")
+        return locks
+
+    def _own_locks(self, names: Names) -> tuple[tuple[str, str], ...]:
+        """What the session holds; what it dropped or renamed has the name that the load knows."""
+        rows = self._session.execute(_LOCKS).fetchall()
+        return tuple((names.get(oid, (name,))[0], mode) for oid, name, mode in rows)
+
+    def _relations(self) -> Names:
         rows = self._looks.execute(_RELATIONS).fetchall()
         return {oid: (name, kind, node) for oid, name, kind, node in rows}
 
-    def _made(
-        self, before: Mapping[Any, tuple[str, str, int]], after: Mapping[Any, tuple[str, str, int]]
-    ) -> dict[str, Any]:
+    def _made(self, before: Names, after: Names) -> dict[str, Any]:
         """The rewritten tables and the new indexes. A truncated table is new and empty."""
         new = [oid for oid, (_, kind, _) in after.items() if kind == "i" and oid not in before]
         moved = [
@@ -221,16 +283,16 @@ def holding(
 
 
 def locks_of(session: Session, statements: Sequence[str]) -> set[tuple[str, str]]:
-    """The relations that statements lock, with the modes. They are executed and rolled back.
+    """The relations that a script's statements lock, with the modes.
 
-    A statement that fails is left out.
+    They are executed in one transaction, which is rolled back. One that fails is left out.
     """
-    found: set[tuple[str, str]] = set()
-    for sql in statements:
-        with contextlib.suppress(psycopg.Error), session.transaction(force_rollback=True):
-            session.execute(encoded(sql))
-            found |= {(name, mode) for _, name, mode in session.execute(_LOCKS).fetchall()}
-    return found
+    with session.transaction(force_rollback=True):
+        for sql in statements:
+            with contextlib.suppress(psycopg.Error), session.transaction():
+                session.execute(encoded(sql))
+        rows = session.execute(_LOCKS).fetchall()
+    return {(name, mode) for _, name, mode in rows}
 
 
 def tables_of(session: Session, relations: Sequence[str]) -> list[str]:
@@ -240,6 +302,15 @@ def tables_of(session: Session, relations: Sequence[str]) -> list[str]:
         " ON c.oid = name::pg_catalog.regclass WHERE relkind IN ('r', 'p')"
     )
     return [name for (name,) in session.execute(query, (list(relations),)).fetchall()]
+
+
+def every_table(session: Session) -> list[str]:
+    """The tables of the database, as locks name them."""
+    query = (
+        "SELECT oid::pg_catalog.regclass::text FROM pg_catalog.pg_class"
+        " WHERE oid >= 16384 AND relkind IN ('r', 'p')"
+    )
+    return [name for (name,) in session.execute(query.encode()).fetchall()]
 
 
 def schema_of(session: Session) -> str:

@@ -22,7 +22,8 @@ _OF_LIMIT, _PERIOD_MIN_NS, _PERIOD_MAX_NS = 5, 10_000_000, 100_000_000
 _LOOKED_UP = 32
 _SINCE = 140_000
 _WAITS = f"""
-SELECT {MARK} w.pid, w.blockers, l.mode, coalesce(l.relation::pg_catalog.regclass::text, ''),
+SELECT {MARK} w.pid, w.blockers, l.mode,
+  CASE WHEN l.locktype = 'relation' THEN l.relation::pg_catalog.regclass::text ELSE '' END,
   {{age}}, ARRAY(SELECT coalesce(nullif(b.application_name, ''), b.usename, b.backend_type, '?')
     || coalesce(' (' || nullif(b.state, 'active') || ')', '')
     FROM pg_catalog.pg_stat_activity b WHERE w.pid = ANY (%s) AND b.pid = ANY (w.blockers))
@@ -41,6 +42,12 @@ _OTHERS = f"""
 SELECT {MARK} pid FROM pg_catalog.pg_stat_activity
 WHERE datname = pg_catalog.current_database() AND application_name NOT LIKE 'pgpaces%%'
   AND application_name <> ALL (%s) AND usename IS NOT NULL
+"""
+_OF_LOAD = f"""
+SELECT DISTINCT {MARK} l.relation::pg_catalog.regclass::text, l.mode
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE a.application_name = ANY (%s) AND a.datname = pg_catalog.current_database()
+  AND l.locktype = 'relation' AND l.granted AND l.relation >= 16384
 """
 _AGE = "extract(epoch FROM pg_catalog.clock_timestamp() - l.waitstart)::float8"
 
@@ -75,11 +82,20 @@ class LockSampler:
         self._load = reported(application)
         age = _AGE if self._session.info.server_version >= _SINCE else "NULL::float8"
         self._waits = encoded(_WAITS.format(age=age))
-        self._stopped = threading.Event()
+        self._of_load: dict[str, set[str]] = {}
+        self._stopped, self._migrates = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pgpaces-locks", daemon=True)
 
     def begin(self) -> None:
         self._thread.start()
+
+    def migrates(self) -> None:
+        """From now on locks of the load are no longer read, to see more of the migration."""
+        self._migrates.set()
+
+    def of_load(self) -> dict[str, frozenset[str]]:
+        """The relations that the load was seen to lock, with the modes."""
+        return {name: frozenset(modes) for name, modes in [*self._of_load.items()]}
 
     def stop(self) -> None:
         self._stopped.set()
@@ -99,6 +115,10 @@ class LockSampler:
 
     def _look(self) -> None:
         number, pids = self._statement(), self._pids
+        if not self._migrates.is_set():
+            rows = self._session.execute(encoded(_OF_LOAD), (self._load,)).fetchall()
+            for relation, mode in rows:
+                self._of_load.setdefault(relation, set()).add(mode)
         if pids is None:
             rows = self._session.execute(encoded(_OTHERS), (self._load,)).fetchall()
             pids = [pid for (pid,) in rows]
@@ -119,5 +139,7 @@ class LockSampler:
         held = frozenset[tuple[str, str]]()
         if number is not None:
             held = frozenset(self._session.execute(encoded(_HELD), (list(pids),)).fetchall())
+            if number != self._statement():  # they may be of the next one
+                held = frozenset()
         if waits or held:
             self.looks.append(Look(at_ns, number, waits, frozenset(pids), held))

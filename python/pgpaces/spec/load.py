@@ -489,3 +489,9 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
         "clients": spec.get("users", spec.get("clients")),
         "generators": generators_of(spec),
     })  # fmt: skip
+
+
+def limit_ns(plan: TrialPlan) -> int:
+    """The smallest latency limit of its scripts; 0: none has one."""
+    every = (plan.limit_ns, *(ns for _, ns in plan.limits))
+    return min((ns for ns in every if ns), default=0)

@@ -1,4 +1,4 @@
-"""A migration: its statements, a safer form of it, and what became of it when it was rehearsed.
+"""A migration: its statements, and what became of it when it was rehearsed.
 
 The parser is PostgreSQL's: libpg_query, through pgparse.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from pgpaces.core.errors import PlanError, extra
 from pgpaces.core.findings import Finding
+from pgpaces.core.texts import redacted
 
 # begin, end: of a transaction of the file. alone: PostgreSQL does not run it in a transaction, or
 # it may end one itself. plain: everything else.
@@ -27,19 +29,16 @@ Form = Literal["asked", "safer"]
 
 _BEGINS = ("TRANS_STMT_BEGIN", "TRANS_STMT_START")
 _ENDS = ("TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK")
-_ALONE = (
-    *("CreatedbStmt", "DropdbStmt", "CreateTableSpaceStmt", "DropTableSpaceStmt"),
-    *("AlterSystemStmt", "DoStmt", "CallStmt"),
-)
-_META = re.compile(r"^\s*\\[a-z!]", re.MULTILINE)
-_INDEX = re.compile(r"(create\s+(?:unique\s+)?index)(?=\s)", re.IGNORECASE)
-_REINDEX = re.compile(
-    r"(reindex\s+(?:\([^)]*\)\s*)?(?:table|index|schema|database|system))(?=\s)", re.IGNORECASE
-)
-_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-# Constraints that are checked later when they are added with NOT VALID.
-_LATER = ("CONSTR_FOREIGN", "CONSTR_CHECK")
-_KEYS = {"CONSTR_UNIQUE": "UNIQUE", "CONSTR_PRIMARY": "PRIMARY KEY"}
+# PostgreSQL refuses these in a transaction, or outside one, or they may end it.
+_ALONE = ("DoStmt", "CallStmt", "LockStmt", "DeclareCursorStmt", "DiscardStmt", "TransactionStmt")
+# What changes the whole server, which is not a copy.
+_OF_SERVER = frozenset((
+    "CreatedbStmt", "DropdbStmt", "AlterDatabaseStmt", "AlterDatabaseSetStmt", "AlterSystemStmt",
+    "CreateTableSpaceStmt", "DropTableSpaceStmt", "AlterTableSpaceOptionsStmt", "CreateRoleStmt",
+    "AlterRoleStmt", "AlterRoleSetStmt", "DropRoleStmt", "GrantRoleStmt", "ReassignOwnedStmt",
+    "DropOwnedStmt", "CreateSubscriptionStmt", "AlterSubscriptionStmt", "DropSubscriptionStmt",
+))  # fmt: skip
+_META = re.compile(r"^\s*\\[a-z!].*", re.MULTILINE)
 
 
 class Statement(Struct, frozen=True):
@@ -57,7 +56,8 @@ class Statement(Struct, frozen=True):
 class StatementRun(Struct, frozen=True, kw_only=True):
     """A statement of a rehearsed migration. Times in ns from the start of the load's measured part.
 
-    text: without a password. done: its last try had ended; released: its locks were. relation,
+    text: without a password. tried: its last try began; done: that had ended; released: its locks
+    were. relation,
     mode: of the lock that conflicts with the load, and stopped it for the longest time; held,
     waited: for how long. holders: the sessions for which it waited. late: requests that were late
     because of it, the worst by worst_ns. queue: sessions that waited behind it at a time, by script
@@ -67,6 +67,7 @@ class StatementRun(Struct, frozen=True, kw_only=True):
 
     text: str
     began_ns: int
+    tried_ns: int
     done_ns: int
     released_ns: int
     tries: int = 1
@@ -151,39 +152,42 @@ class Pass(Struct, frozen=True, kw_only=True):
 
 def read(paths: Sequence[str]) -> tuple[str, tuple[Statement, ...]]:
     """The text of files in their order, and its statements. Raises PlanError."""
-    texts = []
+    texts, statements = [], list[Statement]()
     for path in paths:
         try:
             texts.append(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise PlanError("cannot-read", path=path, why=why) from None
-        if match := _META.search(texts[-1]):
-            raise PlanError("migration-for-psql", path=path, command=match[0].strip())
-    text = "\n".join(texts)
-    return text, tuple(split(text))
+        statements += split(texts[-1], path)
+    return "\n".join(texts), tuple(statements)
 
 
-def split(text: str) -> Iterator[Statement]:
-    """The statements of a text. Raises PlanError if it is not SQL, or has none."""
+def split(text: str, path: str = "") -> Iterator[Statement]:
+    """The statements of a text. Raises PlanError for what is not SQL, or cannot be rehearsed."""
     with extra("statements", "pgpaces rehearse"):
         import pgparse
     whole = text.encode()
     try:
         parsed = pgparse.parse(text)
     except pgparse.PGQueryError as error:
+        if match := _META.search(text):
+            raise PlanError("migration-for-psql", path=path, command=match[0].strip()) from None
         line = text.count("\n", 0, error.position) + 1
-        raise PlanError("migration-not-parsed", line=line, why=error.message) from None
+        raise PlanError("migration-not-parsed", path=path, line=line, why=error.message) from None
     if not parsed:
         raise PlanError("migration-empty")
     for each in parsed:
         begin = each.get("stmt_location", 0)
         end = begin + each.get("stmt_len", len(whole))
         [(name, tree)] = each["stmt"].items()
+        found = _bare(whole[begin:end].decode())
+        if name in _OF_SERVER or tree.get("kind") == "TRANS_STMT_PREPARE":
+            raise PlanError("migration-of-server", statement=shorten(redacted(found), 60))
+        if name == "CopyStmt" and (tree.get("is_program") or "filename" not in tree):
+            raise PlanError("migration-copies", statement=shorten(redacted(found), 60))
         concurrent = bool(tree.get("concurrent")) or "concurrently" in _options(tree)
-        yield Statement(
-            _bare(whole[begin:end].decode()), _kind(name, tree, concurrent), name, concurrent
-        )
+        yield Statement(found, _kind(name, tree, concurrent), name, concurrent)
 
 
 def _options(tree: Mapping[str, Any]) -> list[str]:
@@ -192,19 +196,20 @@ def _options(tree: Mapping[str, Any]) -> list[str]:
 
 
 def _kind(name: str, tree: Mapping[str, Any], concurrent: bool) -> Kind:
-    if name == "TransactionStmt":
-        return "begin" if tree["kind"] in _BEGINS else "end" if tree["kind"] in _ENDS else "plain"
+    if name == "TransactionStmt" and tree["kind"] in (*_BEGINS, *_ENDS):
+        return "begin" if tree["kind"] in _BEGINS else "end"
     vacuum = name == "VacuumStmt" and tree.get("is_vacuumcmd", False)
     every = name == "ClusterStmt" and "relation" not in tree
     reindex = name == "ReindexStmt" and tree["kind"] not in (
         "REINDEX_OBJECT_TABLE",
         "REINDEX_OBJECT_INDEX",
     )
+    local = name == "VariableSetStmt" and tree.get("is_local", False)
     detaches = any(
         each["AlterTableCmd"].get("def", {}).get("PartitionCmd", {}).get("concurrent")
         for each in tree.get("cmds", ())
     )
-    alone = concurrent or vacuum or every or reindex or detaches or name in _ALONE
+    alone = concurrent or vacuum or every or reindex or local or detaches or name in _ALONE
     return "alone" if alone else "plain"
 
 
@@ -215,114 +220,12 @@ def _bare(text: str) -> str:
     return text.strip()
 
 
-def safer(statements: Sequence[Statement], limit_ns: int) -> str | None:
-    """The migration with weaker or shorter locks, if it changes by that; else None.
-
-    Each statement is alone in its transaction, with a lock_timeout of half the latency limit: who
-    waits behind a statement that waits for its lock waits no longer. A statement that works
-    CONCURRENTLY has none: it would leave an invalid index. Who runs this repeats a statement that
-    fails with 55P03.
-    """
-    if any(each.kind in ("begin", "end") for each in statements):
-        own = [each for each in statements if each.kind not in ("begin", "end")]
-    else:
-        own = [*statements]
-    timeout = f"SET lock_timeout = '{max(1, limit_ns // 2_000_000)}ms'"
-    none = "SET lock_timeout = 0"
-    lines, now = list[str](), ""
-    for each in own:
-        for text, concurrent in _safer_statements(each):
-            setting = none if concurrent else timeout
-            if setting != now:
-                lines.append(setting)
-                now = setting
-            lines.append(text)
-    return None if not lines else ";\n".join(lines) + ";\n"
-
-
-def _safer_statements(statement: Statement) -> Iterator[tuple[str, bool]]:
-    """What replaces a statement: texts, and whether each works concurrently."""
-    text, concurrent = statement.text, statement.concurrent or statement.kind == "alone"
-    if concurrent:
-        yield text, True
-    elif statement.name == "IndexStmt":
-        yield _INDEX.sub(r"\1 CONCURRENTLY", text, count=1), True
-    elif statement.name == "ReindexStmt":
-        yield _REINDEX.sub(r"\1 CONCURRENTLY", text, count=1), True
-    elif statement.name == "AlterTableStmt" and (found := _safer_table(text)):
-        yield from found
-    else:
-        yield text, False
-
-
-def _safer_table(text: str) -> list[tuple[str, bool]]:
-    """An ALTER TABLE with one command for which there is a safer way; else nothing."""
-    import pgparse
-
-    [each] = pgparse.parse(text)
-    tree = each["stmt"]["AlterTableStmt"]
-    if len(tree["cmds"]) != 1:
-        return []
-    command = tree["cmds"][0]["AlterTableCmd"]
-    table = _name(tree["relation"])
-    if command["subtype"] == "AT_SetNotNull":
-        column = _quoted(command["name"])
-        check = _quoted(f"{tree['relation']['relname']}_{command['name']}_not_null")
-        alter = f"ALTER TABLE {table}"
-        return [
-            (f"{alter} ADD CONSTRAINT {check} CHECK ({column} IS NOT NULL) NOT VALID", False),
-            (f"{alter} VALIDATE CONSTRAINT {check}", False),
-            (text, False),
-            (f"{alter} DROP CONSTRAINT {check}", False),
-        ]
-    constraint = command.get("def", {}).get("Constraint", {})
-    kind, name = constraint.get("contype"), constraint.get("conname")
-    if kind in _LATER and not constraint.get("skip_validation"):
-        if name is None:
-            name = _unnamed(tree["relation"]["relname"], constraint)
-            add = re.compile(r"\badd\b(\s+constraint\b)?", re.IGNORECASE)
-            text = add.sub(f"ADD CONSTRAINT {_quoted(name)}", text, count=1)
-        validate = f"ALTER TABLE {table} VALIDATE CONSTRAINT {_quoted(name)}"
-        return [(f"{text} NOT VALID", False), (validate, False)]
-    if kind in _KEYS and "indexname" not in constraint and "keys" in constraint:
-        columns = [key["String"]["sval"] for key in constraint["keys"]]
-        end = "pkey" if kind == "CONSTR_PRIMARY" else "key"
-        base = tree["relation"]["relname"]
-        name = name or "_".join([base, *([] if end == "pkey" else columns), end])
-        index = ", ".join(map(_quoted, columns))
-        unique = f"CREATE UNIQUE INDEX CONCURRENTLY {_quoted(name)} ON {table} ({index})"
-        parts = [(unique, True)]
-        using = f"ADD CONSTRAINT {_quoted(name)} {_KEYS[kind]} USING INDEX {_quoted(name)}"
-        for column in columns if kind == "CONSTR_PRIMARY" else ():
-            parts += _safer_table(
-                f"ALTER TABLE {table} ALTER COLUMN {_quoted(column)} SET NOT NULL"
-            )
-        return [*parts, (f"ALTER TABLE {table} {using}", False)]
-    return []
-
-
-def _unnamed(table: str, constraint: Mapping[str, Any]) -> str:
-    """A name for a constraint without one, as PostgreSQL chooses it."""
-    if constraint["contype"] == "CONSTR_CHECK":
-        return f"{table}_check"
-    columns = [each["String"]["sval"] for each in constraint["fk_attrs"]]
-    return "_".join([table, *columns, "fkey"])
-
-
-def _name(relation: Mapping[str, Any]) -> str:
-    parts = [relation[key] for key in ("schemaname", "relname") if key in relation]
-    return ".".join(map(_quoted, parts))
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
-
-
 class Rehearsal(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rehearsal"):
     """A rehearsed migration: its passes, and a safer form of it, if there is one to try.
 
     name: of its first file. sha256: of its text. source: the name of the database that is copied.
-    open_s: how long the open transaction stays open; 0: there is none.
+    open_s: how long the open transaction stays open; 0: there is none. separated: only the safer
+    form has a transaction for each statement. interrupted: by its user.
     """
 
     id: str
@@ -330,6 +233,8 @@ class Rehearsal(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rehear
     sha256: str
     open_s: float
     source: str = ""
+    separated: bool = False
+    interrupted: bool = False
     safer: str | None = None
     passes: tuple[Pass, ...] = ()
 

@@ -133,12 +133,13 @@ def _scripts(text: str, what: str) -> str:
 
 # Groups of options, in the order of help and reference.
 GROUPS = (
-    *(GENERAL := "General", WORKLOAD := "Workload", LOAD := "Load", GOAL := "Goal"),
+    *(GENERAL := "General", WORKLOAD := "Workload", MIGRATION := "Migration", LOAD := "Load"),
+    *(GOAL := "Goal",),
     *(TARGET := "Target", OUTPUT := "Output", SERVER := "Server", TOPOLOGY := "Topology"),
     *(BACKGROUND := "Background load", GENERATOR := "Generator", STORE := "Store"),
 )
 # The groups in `--help` of a command with more than SHORT options.
-USUAL, SHORT = GROUPS[:6], 30
+USUAL, SHORT = GROUPS[:7], 30
 
 TEXT, NUMBER = Kind(), Kind(python="float")
 DURATION, PAUSE, LIMIT = _duration(), _duration(zero=True), _duration(bare="ms")
@@ -295,15 +296,15 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("input", TEXT, WORKLOAD, metavar="PATTERN", several=True),
     Option("rows", TEXT, WORKLOAD, metavar="SQL"),
     Option("from_database", TEXT, WORKLOAD, metavar="NAME|DSN"),
-    Option("event", _one_of("restart", "crash", "failover"), LOAD),
+    Option("event", _one_of("restart", "crash", "failover"), MIGRATION),
     Option("run", TEXT, WORKLOAD, metavar="COMMAND", keyword="program"),
-    Option("open_transaction", PAUSE, LOAD, metavar="TIME", default="3s"),
-    Option("lock_timeout", DURATION, GOAL, metavar="TIME"),
-    Option("retries", _whole(0, 10_000), GOAL, metavar="N", default=0),
-    Option("single_transaction", SWITCH, GOAL, short="-1", flag=True),
-    Option("safer", SWITCH, GOAL, default=True, flag=True),
+    Option("open_transaction", PAUSE, MIGRATION, metavar="TIME", default="3s"),
+    Option("lock_timeout", DURATION, MIGRATION, metavar="TIME"),
+    Option("retries", _whole(0, 10_000), MIGRATION, metavar="N", default=0),
+    Option("single_transaction", SWITCH, MIGRATION, short="-1", flag=True),
+    Option("safer", SWITCH, MIGRATION, default=True, flag=True),
     Option("safer_file", TEXT, OUTPUT, metavar="FILE"),
-    Option("timeout", DURATION, GOAL, metavar="TIME", default="10min"),
+    Option("timeout", DURATION, MIGRATION, metavar="TIME", default="10min"),
     Option("trust", SWITCH, WORKLOAD, flag=True, rare=True),
     Option("new", TEXT, WORKLOAD, metavar="FILE"),
     Option("schema", SWITCH, WORKLOAD, flag=True, rare=True),

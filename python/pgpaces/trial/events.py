@@ -42,20 +42,20 @@ _PROMOTE_S, _BACK_S = 60, 120.0
 class Program:
     """A program that migrates, in an environment that names the copy."""
 
-    known, pids, outage = False, None, None
+    known, pids, outage, timed_out = False, None, None, False
 
     def __init__(
         self, command: str, ready: ReadyTrial, now_ns: Callable[[], int], *, say: Say
     ) -> None:
         self.at: int | None = None
+        self.whole = True
         self._command, self._now_ns = command, now_ns
         self._stack = ExitStack()
         keywords = {**for_driver(ready.primary()), "application_name": "migration"}
         way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
         workload = replace(ready.request.workload, folder=Path.cwd())
-        environment = self._stack.enter_context(
-            programs.program_environment(way, workload, {}, say=say)
-        )
+        way_in = programs.program_environment(way, workload, {}, say=say)
+        environment = self._stack.enter_context(way_in)
         self._order = environment.order("migration", command)
         self._runner = programs.Runner([environment.scratch], environment.files)
         self._stack.callback(self._runner.close)
@@ -70,6 +70,7 @@ class Program:
             StatementRun(
                 text=redacted(self._command),
                 began_ns=began_ns,
+                tried_ns=began_ns,
                 done_ns=done_ns,
                 released_ns=done_ns,
                 error=redacted(output) if failed else None,
@@ -77,6 +78,7 @@ class Program:
         ]
 
     def stop(self) -> None:
+        self.whole = False
         self._runner.stop()
 
     def close(self) -> None:
@@ -90,7 +92,7 @@ class ServerEvent:
     that this starts, after everything else.
     """
 
-    known, pids, at = True, (), None
+    known, pids, at, whole, timed_out = True, (), None, True, False
 
     def __init__(
         self, event: Event, ready: ReadyTrial, now_ns: Callable[[], int], *, stack: ExitStack
@@ -140,10 +142,15 @@ class ServerEvent:
             self._start()
         self._ledger.wait_for_commit(_BACK_S)
         done_ns = self._now_ns()
-        run = StatementRun(
-            text=self._event, began_ns=began_ns, done_ns=done_ns, released_ns=done_ns
-        )
-        return [run]
+        return [
+            StatementRun(
+                text=self._event,
+                began_ns=began_ns,
+                tried_ns=began_ns,
+                done_ns=done_ns,
+                released_ns=done_ns,
+            )
+        ]
 
     def _start(self) -> Server:
         self._primary.stop()  # what a crash left of it

@@ -26,19 +26,27 @@ from pgpaces.core.errors import PgpacesError, PlanError, TrustError
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.core.record import Interval
-from pgpaces.core.texts import Say
-from pgpaces.core.units import SECOND_NS, duration_ns
-from pgpaces.database import migration
-from pgpaces.database.access import Access, connect, is_dsn, keywords_of, source_name
+from pgpaces.core.texts import Warned
+from pgpaces.core.units import duration_ns
+from pgpaces.database import migration, ownership
+from pgpaces.database.access import (
+    MAINTENANCE,
+    Access,
+    connect,
+    is_dsn,
+    keywords_of,
+    source_name,
+)
 from pgpaces.database.migration import Migrating
 from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
-from pgpaces.monitor import locks
+from pgpaces.monitor import locks, plans
 from pgpaces.monitor.locks import LockSampler
 from pgpaces.spec import trust
 from pgpaces.spec.design import Experiment
+from pgpaces.spec.load import limit_ns
 from pgpaces.spec.migration import (
     Behind,
     Form,
@@ -48,10 +56,10 @@ from pgpaces.spec.migration import (
     Statement,
     StatementRun,
     read,
-    safer,
     split,
 )
 from pgpaces.spec.result import Place
+from pgpaces.spec.safer import safer
 from pgpaces.spec.spec import Spec
 from pgpaces.spec.trust import Consent
 from pgpaces.spec.workload import Workload
@@ -71,7 +79,7 @@ _WARMUP, _AROUND_S, _LIMIT = "2s", 120, "100ms"
 # The part before the migration has so many requests, within these seconds; the part after it.
 _BEFORE_DUE, BEFORE_MIN_S, _BEFORE_MAX_S, AFTER_S = 200, 5.0, 30.0, 5.0
 # The open transaction begins so much earlier than the migration.
-_HELD_BEFORE_S = 0.2
+_HELD_BEFORE_S, _LOOK_S = 0.2, 0.05
 # What is said of each pass.
 _PASSES: Mapping[tuple[Form, Behind], str] = {
     ("asked", "alone"): "rehearsal-asked-alone",
@@ -132,14 +140,10 @@ def ask(  # noqa: PLR0913 - the options of a command, all by keyword
         raise PlanError("migration-missing")
     text, statements = read(files) if files else (event or program, ())
     if program:
-        action = trust.Action(message("runs-command"), "--run", program)
-        if not consent(trust.Question(Path.cwd(), (action,))):
-            raise TrustError("command-unconfirmed", command=program)
-    if single_transaction:
-        statements = (Statement("BEGIN", "begin"), *statements, Statement("COMMIT", "end"))
-    if lock_timeout:
-        ms = max(1, duration_ns(lock_timeout, "--lock-timeout") // 1_000_000)
-        statements = (Statement(f"SET lock_timeout = '{ms}ms'"), *statements)
+        _confirm(program, consent)
+    statements = _as_asked(
+        statements, single=single_transaction, lock_timeout=lock_timeout, retries=retries
+    )
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     open_s = duration_ns(open_transaction, "--open-transaction", zero=True) / 1e9
     spec = {**typed, "duration": f"{timeout_s + open_s + _AROUND_S:g}s", "warmup": _WARMUP}
@@ -166,13 +170,37 @@ def ask(  # noqa: PLR0913 - the options of a command, all by keyword
     )
 
 
+def _confirm(program: str, consent: Consent) -> None:
+    action = trust.Action(message("runs-command"), "--run", program)
+    if not consent(trust.Question(Path.cwd(), (action,))):
+        raise TrustError("command-unconfirmed", command=program)
+
+
+def _as_asked(
+    statements: tuple[Statement, ...], *, single: bool, lock_timeout: str | None, retries: int
+) -> tuple[Statement, ...]:
+    """The statements with what options add to them."""
+    kinds = [each.kind for each in statements if each.kind in ("begin", "end")]
+    if kinds[-1:] == ["begin"]:
+        raise PlanError("migration-left-open")
+    if single and (retries or kinds):
+        other = "--retries" if retries else "BEGIN"
+        raise PlanError("cannot-combine", options=["--single-transaction", other])
+    if single:
+        statements = (Statement("BEGIN", "begin"), *statements, Statement("COMMIT", "end"))
+    if lock_timeout:
+        ms = max(1, duration_ns(lock_timeout, "--lock-timeout") // 1_000_000)
+        statements = (Statement(f"SET lock_timeout = '{ms}ms'"), *statements)
+    return statements
+
+
 def check_rehearsal(asked: RehearsalRequest) -> None:
     """Raises PlanError for a load without a limit or pace, and for a database that is no copy."""
     check(asked.load)
     trial, workload = asked.load.trial, asked.load.workload
     if trial.load.model == "closed":
         raise PlanError("rehearsal-needs-rate")
-    if trial.limit_max_ns is None:
+    if not limit_ns(asked.load.trial):
         raise PlanError("no-latency-limit")
     if asked.event == "failover" and not asked.load.target.standbys:
         raise PlanError("option-needs", option="--event failover", needed="--standbys 1")
@@ -200,15 +228,14 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
             name=asked.name,
             sha256=hashlib.sha256(asked.text.encode()).hexdigest(),
             open_s=asked.open_s,
+            separated=any(each.kind == "begin" for each in asked.statements),
             source=source_name(load.from_database or load.workload.name),
-            safer=safer(asked.statements, load.trial.limit_max_ns or 0)
-            if asked.find_safer
-            else None,
+            safer=safer(asked.statements, limit_ns(load.trial)) if asked.find_safer else None,
         )
-        _begin(store, asked, rehearsal)
         state: ExperimentState = "interrupted"
         clusters = stack.enter_context(closing(Clusters()))
         where = stack.enter_context(site(load.target, listener.say))
+        _begin(store, asked, rehearsal)
         context = TrialContext(listener, stops, store, clusters=clusters)
         passes = _Passes(asked, rehearsal, where, context=context, stack=stack)
         try:
@@ -216,6 +243,8 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
             state = "interrupted" if stops.requests else "finished"
         finally:
             store.finish_experiment(rehearsal.id, state)
+            if load.from_database is not None:
+                passes.drop_copy()
         return rehearsal
 
 
@@ -251,22 +280,43 @@ class _Passes:
     ) -> None:
         self._asked, self._rehearsal = asked, rehearsal
         self._where, self._context, self._stack = where, context, stack
+        self._copy = ""
+
+    def drop_copy(self) -> None:
+        """Drops the copy of the source of which each pass had a copy."""
+        if not self._copy:
+            return
+        with (
+            contextlib.suppress(psycopg.Error, PgpacesError),
+            connect(self._where.access, MAINTENANCE) as admin,
+        ):
+            admin.execute(ownership.forced_drop(admin, self._copy, if_exists=True))
 
     def run(self) -> Rehearsal:
         """The migration as it is, alone and behind an open transaction; then a safer form."""
         rehearsal, found = self._rehearsal, list[Pass]()
         for behind in rehearsal.behinds:
             found.append(self._pass(self._asked.statements, "asked", behind, number=len(found)))
-            if found[-1].verdict == "unknown":
+            if found[-1].verdict == "unknown" or self._context.stops.requests:
                 break
         harms = {each.verdict for each in found} - {"safe"}
         if rehearsal.safer is not None and harms and "unknown" not in harms:
-            statements = tuple(split(rehearsal.safer))
-            for behind in rehearsal.behinds:
+            self._try_safer(tuple(split(rehearsal.safer)), found)
+        stopped = bool(self._context.stops.requests)
+        return replace(rehearsal, passes=tuple(found), interrupted=stopped)
+
+    def _try_safer(self, statements: Sequence[Statement], found: list[Pass]) -> None:
+        """The passes of the safer form until one is not safe; what was found before stays."""
+        for behind in self._rehearsal.behinds:
+            if self._context.stops.requests:
+                return
+            try:
                 found.append(self._pass(statements, "safer", behind, number=len(found)))
-                if found[-1].verdict != "safe":
-                    break
-        return replace(rehearsal, passes=tuple(found))
+            except PgpacesError as error:
+                self._context.listener.say(Warned(error.message))
+                return
+            if found[-1].verdict != "safe":
+                return
 
     def _pass(
         self, statements: Sequence[Statement], form: Form, behind: Behind, *, number: int
@@ -275,7 +325,7 @@ class _Passes:
         context.listener.say(message(_PASSES[form, behind]))
         asked = replace(asked, tries=asked.tries if form == "asked" else _SAFER_TRIES)
         during = DuringLoad(
-            statements, asked, form=form, behind=behind, stack=self._stack, say=context.listener.say
+            statements, asked, form=form, behind=behind, stack=self._stack, context=context
         )
         place = Place(self._rehearsal.id, f"{number + 1}", {}, number + 1)
         with ExitStack() as own:
@@ -284,6 +334,7 @@ class _Passes:
                 replace(asked.load, place=place),
                 replace(context, companion=during, resources=own),
             )
+        self._copy = during.copied
         if error := outcome.error or outcome.store_error:
             raise error
         assert outcome.trial.rehearsed is not None
@@ -309,6 +360,14 @@ class Action(Protocol):
     def outage(self) -> Outage | None:
         """Of a server, once it is closed."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether it came to its end, be that an error."""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it took longer than it may."""
+
     def run(self) -> list[StatementRun]:
         """Does it, and says what came of it."""
 
@@ -330,15 +389,19 @@ class DuringLoad(Companion):
         form: Form,
         behind: Behind,
         stack: ExitStack,
-        say: Say,
+        context: TrialContext,
     ) -> None:
-        self._statements, self._asked, self._say = statements, asked, say
+        self.copied = ""
+        self._statements, self._asked, self._stops = statements, asked, context.stops
+        self._say = context.listener.say
         self._stack, self._sessions = stack, ExitStack()
         self._form, self._behind = form, behind
         self._intervals: list[Interval] = []
         self._runs: list[StatementRun] = []
         self._start_ns = self._began_ns = self._ended_ns = 0
         self._wal: list[tuple[int, int]] = []
+        self._tables: list[str] = []
+        self._others = frozenset[str]()
         self._whole, self._why = False, ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="pgpaces-migration", daemon=True)
@@ -346,14 +409,13 @@ class DuringLoad(Companion):
     def open(self, ready: ReadyTrial) -> ReadyTrial:
         if ready.prepared.cloned_from is None:
             raise PlanError("rehearsal-needs-copy")
+        self.copied = ready.prepared.cloned_from
         self._ready, self._keywords = ready, for_driver(ready.primary())
-        limit_ns = ready.request.trial.limit_max_ns or 0
-        self._period_ns = locks.period_ns(limit_ns)
+        self._period_ns = locks.period_ns(limit_ns(ready.request.trial))
         with sessions.errors("admin-session-failed"):
             self._admin = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
             self._sessions.callback(self._admin.close)
             self._locks = self._load_locks()
-            self._tables = migration.tables_of(self._admin, sorted(self._locks))
             self._action, ready = self._acts(ready)
             self._sessions.callback(self._action.close)
             self._sampler = LockSampler(
@@ -389,13 +451,16 @@ class DuringLoad(Companion):
 
     def add(self, interval: Interval) -> None:
         self._intervals.append(interval)
+        if self._stops.requests:  # nothing of the migration goes on
+            self._stopped.set()
+            self._action.stop()
 
     def end(self) -> Pass | None:
         """The pass. None if the load did not begin."""
         self._stopped.set()
         if self._start_ns == 0:
             return None
-        if self._thread.is_alive() and not self._whole:
+        if not self._ended_ns:
             self._action.stop()
         self._thread.join()
         schema = ""
@@ -424,10 +489,17 @@ class DuringLoad(Companion):
                     statements = generator.rehearse(
                         script.name, script.text, variables, seed=component.plan.seed
                     )
-                    texts = [sql for _, sql in statements]
+                    texts = [sql for _, sql in statements if plans.kind_of(sql) != "transaction"]
                     for relation, mode in migration.locks_of(self._admin, texts):
                         found.setdefault(relation, set()).add(mode)
         return {relation: frozenset(modes) for relation, modes in found.items()}
+
+    def _all_locks(self) -> dict[str, frozenset[str]]:
+        """These, and those that samples saw the load's sessions hold before the migration."""
+        seen = self._sampler.of_load()
+        every = {*self._locks, *seen}
+        none: frozenset[str] = frozenset()
+        return {name: self._locks.get(name, none) | seen.get(name, none) for name in every}
 
     def _work(self) -> None:
         """The migration between its parts before and after, in a thread of its own."""
@@ -439,6 +511,10 @@ class DuringLoad(Companion):
             if self._rest(self._before_s()):
                 return
             self._read_wal()
+            self._sampler.migrates()
+            used = self._all_locks()
+            self._tables = migration.tables_of(self._admin, sorted(used))
+            self._others = frozenset(migration.every_table(self._admin)) - used.keys()
             with ExitStack() as stack:
                 if self._behind == "open":
                     held = migration.holding(self._keywords, self._tables, self._asked.open_s)
@@ -450,9 +526,12 @@ class DuringLoad(Companion):
                 self._runs = self._action.run()
                 self._ended_ns = self._now_ns()
                 self._read_wal()
-                if self._behind == "open":
-                    timer.join()
-                self._whole = not self._rest(AFTER_S)
+                while self._behind == "open" and timer.is_alive():
+                    if self._rest(_LOOK_S):
+                        break
+                self._whole = self._action.whole and not self._rest(AFTER_S)
+                if self._action.timed_out:
+                    self._why = message("rehearsal-timed-out", timeout_s=self._asked.timeout_s)
         except psycopg.Error as error:
             self._why = str(error).strip() or type(error).__name__
         finally:
@@ -488,7 +567,7 @@ class DuringLoad(Companion):
             own = dict(component.plan.limits)
             for script, label in zip(component.scripts, component.labels, strict=True):
                 scripts.append(label)
-                limits_ns.append(own.get(script.name, component.plan.limit_ns) or SECOND_NS * 3600)
+                limits_ns.append(own.get(script.name, component.plan.limit_ns) or 0)
         missed_max = ready.request.spec.get("missed")
         return Evidence(
             form=self._form,
@@ -496,8 +575,9 @@ class DuringLoad(Companion):
             statements=self._runs,
             looks=self._sampler.looks,
             intervals=self._intervals,
-            locks=self._locks,
+            locks=self._all_locks(),
             tables=frozenset(self._tables),
+            others=self._others,
             scripts=scripts,
             limits_ns=limits_ns,
             allowed=missed_max if isinstance(missed_max, float) else 0.05,
