@@ -106,7 +106,8 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
         head = Headline("FAIL", "fail", page.failure.sentence)
         section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
-    first = replace(section, next=(*own, *screen.steps(page)), aside=(screen.aside(page),))
+    steps = () if isinstance(goal, Rehearsal) else screen.steps(page)
+    first = replace(section, next=(*own, *steps), aside=(screen.aside(page),))
     return replace(page, first=first, searched=not isinstance(goal, Pairing))
 
 
