@@ -24,6 +24,7 @@ import instructions
 import latency
 import live
 import pages
+import rehearse
 import report
 import schedule
 import sensors
@@ -58,13 +59,14 @@ SECTIONS: dict[str, Section] = {
     "connections": connections.many,
     "connecting": connections.connecting,
     "coverage": coverage.section,
+    "rehearse": rehearse.section,
     "characteristics": characteristics.section,
     "tools": tools.section,
     "live": live.section,
     "pages": pages.section,
 }
-# For hours, and without a server.
-SIMULATED = ("coverage", "characteristics")
+# They take long, and run only where they are named.
+SIMULATED = ("coverage", "characteristics", "rehearse")
 # What results cost, and not the load: not on its page.
 RESULTS = (report.SECTION, answers.SECTION)
 BACKENDS = ("epoll", "io_uring")

@@ -32,7 +32,7 @@ from pgpaces.database.access import (
     source_name,
     with_names,
 )
-from pgpaces.database.ownership import PREPARING, READY, Database, Ownership
+from pgpaces.database.ownership import PREPARING, READY, TEMPORARY, Database, Ownership
 from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import Workload
 
@@ -42,7 +42,8 @@ class DatasetSpec(Redacted, frozen=True):
 
     from_database: the source database to copy instead, a name on the same server or the DSN of
     another, complete without the environment; reused for the same `occasion`, which is any text.
-    fresh: make the data again in any case. variables: for the programs that make the data.
+    fresh: make the data again in any case. temporary: no other command uses it. variables: for the
+    programs that make the data.
     """
 
     REDACTED: ClassVar = ("from_database",)  # it may hold a password
@@ -53,6 +54,7 @@ class DatasetSpec(Redacted, frozen=True):
     fresh: bool = False
     from_database: str | None = None
     occasion: str = ""
+    temporary: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -163,7 +165,8 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
         if not found.droppable:
             values = {"owner": found.owner, "role": found.role}
             raise ConsentError("database-of-other-role", dbname=dbname, **values)
-        ready = (found.owned.fingerprint, found.owned.state) == (target.fingerprint, READY)
+        ready = found.owned.state in (READY, TEMPORARY)
+        ready = ready and found.owned.fingerprint == target.fingerprint
         if ready and not spec.fresh and found.limit != ownership.HALF_DROPPED:
             return False
     if source is None:
@@ -188,7 +191,8 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
     except BaseException:
         _drop_managed(admin, target)
         raise
-    ownership.set_ownership(admin, dbname, target.ownership(READY))
+    state = TEMPORARY if spec.temporary else READY
+    ownership.set_ownership(admin, dbname, target.ownership(state))
     return True
 
 

@@ -37,8 +37,8 @@ from pgpaces.database.access import (
 )
 
 _PREFIX, _NEW_PREFIX, _RUN = "pgpaces ", "pgpaces_new_", "_run"
-# States: a copy for one trial, data that is being made, data that is complete.
-COPY, PREPARING, READY = "copy", "preparing", "ready"
+# States: a copy for one trial, data that is being made, data that is complete, and for one command.
+COPY, PREPARING, READY, TEMPORARY = "copy", "preparing", "ready", "temporary"
 _FORCE_SINCE = 130_000
 _NEW = re.compile(_NEW_PREFIX + "[0-9a-f]{16}")
 # The end of CREATE DATABASE: a kill may come before the database has a comment.
@@ -221,7 +221,7 @@ def _leftovers(admin: Session, locks: Session) -> Iterator[str]:
             continue
         elif found.limit == HALF_DROPPED:
             yield found.name
-        elif not owned.own and owned.state in (COPY, PREPARING):
+        elif not owned.own and owned.state in (COPY, PREPARING, TEMPORARY):
             lock = (LOCK_CLASS, _lock_of(found.name, owned))
             if scalar(locks, "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))", lock):
                 yield found.name

@@ -219,7 +219,9 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
     load = replace(asked.load, from_database=source_database(asked.load.from_database))
     # The migration writes, so each pass has a copy of its own.
     workload, trial = replace(load.workload, writes=True), replace(load.trial, traced=True)
-    asked = replace(asked, load=replace(load, workload=workload, trial=trial))
+    once = load.from_database is not None
+    load = replace(load, workload=workload, trial=trial, temporary=once)
+    asked = replace(asked, load=load)
     with ExitStack() as stack:
         store = Store.open(load.store)
         stack.callback(store.close)

@@ -58,7 +58,8 @@ class Request(Redacted, frozen=True):
     workload's data; one copy for a run or an experiment. observe: sample the server during the
     load, and read plans after it. pool: a pooler in front of a managed server. background: other
     workloads that run during this one, by name. expected: facts of the server in the earlier trials
-    with which this one is compared. costs: of the server's machine.
+    with which this one is compared. costs: of the server's machine. temporary: no other command
+    uses the copy of from_database.
     """
 
     REDACTED: ClassVar = ("from_database", "expected")  # not in the repr: may hold a password
@@ -75,6 +76,7 @@ class Request(Redacted, frozen=True):
     background: tuple[tuple[str, Request], ...] = ()
     expected: ServerFacts | None = None
     costs: Costs | None = None
+    temporary: bool = False
 
     @property
     def as_is(self) -> bool:
@@ -338,6 +340,7 @@ def dataset_of(request: Request) -> DatasetSpec:
         fresh=request.target.fresh,
         from_database=request.from_database,
         occasion=request.place.experiment if request.place else "run",
+        temporary=request.temporary,
         variables={**request.workload.variables, **dict(request.trial.variables)},
     )
 
