@@ -1,4 +1,4 @@
-"""What a migration did to the requests of a load: which it delayed, and its verdict. Pure.
+"""The verdict on a migration, and which requests it delayed or blocked. Pure.
 
 A request is blamed on a statement if a sample saw the migration among those that its session waited
 for, directly or through others. A migration blocks if a request is blamed on it, or if it held, or

@@ -1,4 +1,4 @@
-"""What a migration does to users: the rehearsal of a migration, and its section."""
+"""The section of a rehearsal: verdict, statements, safer form, and chart."""
 
 from __future__ import annotations
 

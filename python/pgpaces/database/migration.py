@@ -1,4 +1,4 @@
-"""Executes a migration statement by statement, and reads which locks each takes and what it makes.
+"""Executes a migration's statements, and reads what each locks and makes.
 
 A statement that may run in a transaction has one of its own, in which its session reads its locks
 before it commits. The locks of others are found by samples of another session (monitor/locks.py).

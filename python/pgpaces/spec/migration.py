@@ -1,4 +1,4 @@
-"""A migration: its statements, and what became of it when it was rehearsed.
+"""A migration: its statements, and the result of each pass of its rehearsal.
 
 The parser is PostgreSQL's: libpg_query, through pgparse.
 """

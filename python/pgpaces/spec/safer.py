@@ -1,6 +1,7 @@
-"""A safer form of a migration, made from its parse trees: weaker and shorter locks, same result.
+"""A safer form of a migration: the same result with weaker or shorter locks.
 
-Names and clauses that this does not know are left as they are: then there is no safer form.
+It is made from the parse trees. Names and clauses that this does not know are left as they are:
+then there is no safer form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rehearsal does to a server: a program that migrates, a restart, a crash, a failover.
+"""What a rehearsal runs instead of SQL: a program, restart, crash, or failover.
 
 A ledger tells how long nobody could write, and which acknowledged commits were lost.
 """

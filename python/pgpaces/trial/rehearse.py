@@ -1,7 +1,7 @@
-"""Rehearses a migration on copies of a database under load: as it is, behind an open transaction,
-and in a safer form.
+"""Rehearses a migration or an event in passes, each on its own copy under load.
 
-Each pass is a trial of the load, during which the migration runs. An experiment groups them.
+The passes are the migration as it is, behind an open transaction, and in a safer form. Each pass is
+a trial of the load, during which the migration runs. An experiment groups them.
 """
 
 from __future__ import annotations
