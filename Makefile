@@ -46,8 +46,8 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 map: ## Print every file of the program with its first line
-	@git ls-files 'crates/*/src/*.rs' 'python/pgpaces/*.py' | xargs awk 'FNR == 1 && \
-		match($$0, /[A-Z`].*/) { sub(/"""$$/, ""); printf "%-48s %s\n", FILENAME, substr($$0, RSTART) }'
+	@git ls-files 'crates/*/src/*.rs' 'python/pgpaces/*.py' | xargs awk 'FNR == 1 { \
+		sub(/^("""|\/\/! )/, ""); sub(/"""$$/, ""); printf "%-48s %s\n", FILENAME, $$0 }'
 
 # uv takes 4 to 12 s where pip takes 75, but it does not know what pip is configured to use.
 $(READY): requirements.lock
