@@ -137,9 +137,14 @@ def test_python_rehearses_as_the_command_does(shop, tmp_path, monkeypatch):
     assert [plot.name for plot in answer.figures] == ["rehearsal-asked-alone"]
 
 
-def test_nothing_is_left_behind_and_a_change_of_the_server_is_refused(rehearse, shop, pgpaces):
-    before = databases(shop)
-    code, answer = rehearse(SAFE, "--open-transaction", "0", "--no-safer")
+def test_nothing_is_left_behind_and_a_change_of_the_server_is_refused(
+    rehearse, shop, pgpaces, tmp_path
+):
+    before, junit, summary = databases(shop), tmp_path / "r.xml", tmp_path / "r.md"
+    files = ("--junit", str(junit), "--summary", str(summary))
+    code, answer = rehearse(SAFE, "--open-transaction", "0", "--no-safer", *files)
+    assert 'failures="0"' in junit.read_text()
+    assert "SAFE" in summary.read_text()
     assert (code, answer["verdict"]) == (0, "safe")
     assert databases(shop) == before
     with connect(shop) as admin:

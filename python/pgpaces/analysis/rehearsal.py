@@ -485,6 +485,8 @@ def _slower(seen: Evidence) -> Iterable[Finding]:
     """
     begin_s, end_s = seen.began_ns // SECOND_NS, seen.ended_ns // SECOND_NS + 1
     tallies = [t for each in seen.intervals for t in each.tallies if t.due_second >= 0]
+    # Failures lead to another verdict.
+    tallies = [replace(each, failed={}) for each in tallies]
     tests: list[tuple[float, int]] = []
     counts: dict[int, tuple[Phase, Phase]] = {}
     for script in range(len(seen.scripts)):

@@ -219,7 +219,8 @@ def _cost(found: Pass) -> Values:
     parts = [message("rehearsal-index", name=name, size=size) for name, size in built]
     if found.wal_bytes is not None:
         parts.append(message("rehearsal-wal", wal=found.wal_bytes))
-    parts.append(message("rehearsal-rewritten", tables=rewritten or ["no table"]))
+    name = "rehearsal-rewritten" if rewritten else "rehearsal-not-rewritten"
+    parts.append(message(name, **({"tables": rewritten} if rewritten else {})))
     yield "cost", said("rehearsal-cost", parts=parts)
 
 
@@ -234,17 +235,16 @@ def _table(found: Pass) -> Table:
     relations = {run.relation for _, run in shown if run.relation}
     lock = f"lock on {next(iter(relations))}" if len(relations) == 1 else "lock"
     waited = any(run.waited_ns for _, run in shown)
-    title = "statement" if found.behind == "alone" else "behind open transaction"
-    rows = [_row(n, run, title=title, lock=lock, waited=waited) for n, run in shown]
+    rows = [_row(n, run, lock=lock, waited=waited) for n, run in shown]
     return table_of("title-rehearsed-statements", rows, brief=True, spare=("worst", "waited"))
 
 
-def _row(number: int, run: StatementRun, *, title: str, lock: str, waited: bool) -> Cells:
+def _row(number: int, run: StatementRun, *, lock: str, waited: bool) -> Cells:
     most = _TEXT_MAX - 6 * waited
     text = shorten(run.text, 4 * _TEXT_MAX, placeholder="…")
     cut = text if len(text) <= most else f"{text[: most - 1]}…"
     mode = shown_mode(run.mode) if run.mode else NOT_KNOWN
-    yield title, f"{number} {cut}"
+    yield "statement", f"{number} {cut}"
     yield lock, mode if lock != "lock" or not run.relation else f"{mode} on {run.relation}"
     yield "held", length(run.held_ns / 1e9) if run.held_ns else NOT_KNOWN
     if waited:

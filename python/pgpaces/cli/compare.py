@@ -82,7 +82,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     def judge(page: Page) -> int:
         section = page.first
         assert section is not None, "a comparison answers it"
-        _write_files(section, params)
+        write_ci_files(section, params)
         return EXITS[section.value.outcome] if params["gate"] else 0
 
     return carry_out(experiment, params, goal=pairing, judge=judge)
@@ -150,11 +150,11 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
     }
     section = replace(answer.section, document=lambda: document)
     output.tell(replace(answer, section=section), params)
-    _write_files(section, params)
+    write_ci_files(section, params)
     return section
 
 
-def _write_files(section: Section, params: Mapping[str, Any]) -> None:
+def write_ci_files(section: Section, params: Mapping[str, Any]) -> None:
     """Writes the requested files. Raises RunError where a file cannot be written.
 
     The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli import options, output, specs
+from pgpaces.cli.compare import write_ci_files
 from pgpaces.cli.output import announce
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
@@ -37,7 +38,7 @@ _TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "
     ),
     options.of("safer", "safer_file"),
     options.of_trial(*_OF_LOAD),
-    options.of(*options.ANSWER, "progress", "on_store_error", "trust"),
+    options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
 )
 @options.argument("names", nargs=-1, metavar="FILE... [WORKLOAD]")
 def rehearse(names: tuple[str, ...], **params: Any) -> int:
@@ -56,7 +57,8 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.trial import rehearse as pipeline
 
-    output.check({**params, "summary": params["safer_file"]})
+    output.check(params)
+    output.check({**params, "junit": params["safer_file"]})
     asked = _asked(names, params)
     progress = TrialProgress(params["progress"])
     try:
@@ -67,6 +69,7 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
         trials = [digest.trial for digest in store.digests(store.ended(found.id))]
         shown = section(found, trials)
         output.show(shown, as_json=params["as_json"], verbose=params["verbose"])
+        write_ci_files(shown, params)
         if params["output"]:
             output.write_report(answer_of(store, found.id).document(), params["output"])
     if params["safer_file"] and found.proved and found.safer:

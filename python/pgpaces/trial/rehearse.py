@@ -303,7 +303,14 @@ class _Passes:
                 break
         harms = {each.verdict for each in found} - {"safe"}
         if rehearsal.safer is not None and harms and "unknown" not in harms:
-            self._try_safer(tuple(split(rehearsal.safer)), found)
+            statements = tuple(split(rehearsal.safer))
+            # A lock_timeout alone helps against waiting, and nothing else.
+            texts = [each.text for each in statements if each.name != "VariableSetStmt"]
+            same = texts == [each.text for each in self._asked.statements]
+            if same and found[0].verdict != "safe":
+                rehearsal = replace(rehearsal, safer=None)
+            else:
+                self._try_safer(statements, found)
         stopped = bool(self._context.stops.requests)
         return replace(rehearsal, passes=tuple(found), interrupted=stopped)
 
