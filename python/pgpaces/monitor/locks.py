@@ -16,6 +16,8 @@ from pgpaces.core.sessions import Session, connect
 from pgpaces.core.texts import encoded
 from pgpaces.monitor.session import APPLICATION, MARK, reported
 
+# The usual name of a program's sessions: the guard of other sessions ignores them.
+PROGRAM = "pgpaces program"
 # The period is a fifth of the latency limit, within these bounds.
 _OF_LIMIT, _PERIOD_MIN_NS, _PERIOD_MAX_NS = 5, 10_000_000, 100_000_000
 # pg_blocking_pids stops the lock manager for a moment: only for those that wait longest.
@@ -40,8 +42,9 @@ WHERE pid = ANY (%s) AND locktype = 'relation' AND granted AND relation >= 16384
 # Sessions of a program that migrates: all that are neither the load's nor those of pgpaces.
 _OTHERS = f"""
 SELECT {MARK} pid FROM pg_catalog.pg_stat_activity
-WHERE datname = pg_catalog.current_database() AND application_name NOT LIKE 'pgpaces%%'
-  AND application_name <> ALL (%s) AND usename IS NOT NULL
+WHERE datname = pg_catalog.current_database() AND usename IS NOT NULL
+  AND (application_name = '{PROGRAM}'
+    OR application_name NOT LIKE 'pgpaces%%' AND application_name <> ALL (%s))
 """
 _OF_LOAD = f"""
 SELECT DISTINCT {MARK} l.relation::pg_catalog.regclass::text, l.mode

@@ -25,6 +25,7 @@ from pgpaces.core.texts import Say, redacted
 from pgpaces.database import programs, psql
 from pgpaces.database.access import Access
 from pgpaces.load.engine import for_driver
+from pgpaces.monitor import locks
 from pgpaces.server import binaries, managed_server
 from pgpaces.server.managed_server import Server, ServerSpec
 from pgpaces.spec.migration import Outage, StatementRun
@@ -51,7 +52,7 @@ class Program:
         self.whole = True
         self._command, self._now_ns = command, now_ns
         self._stack = ExitStack()
-        keywords = {**for_driver(ready.primary()), "application_name": "migration"}
+        keywords = {**for_driver(ready.primary()), "application_name": locks.PROGRAM}
         way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
         workload = replace(ready.request.workload, folder=Path.cwd())
         way_in = programs.program_environment(way, workload, {}, say=say)
