@@ -426,7 +426,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
     slots = [Ask(Cell(((WORKERS, w),)), block) for block in (1, 2) for w in ("0", "1")]
-    overlap = "(interval overlaps 1 other cell)"
+    overlap = "(its interval overlaps 1 other interval)"
 
     def answer(rates: dict[str, float]) -> str:
         rows = []

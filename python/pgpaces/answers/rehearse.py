@@ -140,7 +140,8 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
     yield from _cost(first)
     for other in _also(rehearsal):
         word = VERDICTS[other.name].upper()
-        yield "also", said("rehearsal-also", verdict=word, about=other.about, what=other.sentence)
+        what = f"{other.about}: {other.sentence}" if other.about else other.sentence
+        yield "also", said("rehearsal-also", verdict=word, what=what)
     behind = rehearsal.of("asked", "open")
     if behind is not None:
         yield "queue", _queue(rehearsal, behind)

@@ -83,8 +83,8 @@ def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
 def why(name: str, **params: Any) -> None:
     """Show which cause coincides with late transactions, and how to confirm it.
 
-    For an experiment, the command shows the cell with the largest share of missed transactions. For
-    a capacity search, it shows the lowest load that failed. The command may also report that
+    For an experiment, the command analyzes the cell with the largest share of missed transactions.
+    For a capacity search, it analyzes the lowest load that failed. The command may also report that
     no cause dominates.
     """
     from pgpaces.answers import why as question

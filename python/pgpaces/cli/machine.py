@@ -72,7 +72,7 @@ def observe(count: int | None) -> None:
 )
 @options.argument("names", nargs=-1, metavar="PATH|DISK...")
 def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
-    """Measure the disk that holds PATH with fio: its SD card class and its speed.
+    """Use fio to measure the disk that holds PATH: its SD card class and its speed.
 
     pgpaces writes to a new directory in PATH and always removes it. It asks for confirmation before
     it writes more than 1 GB. pgpaces stores the result and includes it in reports on runs whose

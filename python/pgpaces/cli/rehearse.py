@@ -40,17 +40,18 @@ _TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "
     options.of_trial(*_OF_LOAD),
     options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
 )
-@options.argument("names", nargs=-1, metavar="FILE... [WORKLOAD]")
+@options.argument("names", nargs=-1, metavar="[FILE...] [WORKLOAD]")
 def rehearse(names: tuple[str, ...], **params: Any) -> int:
     """Run the migration in FILE on a copy of a database while users are active.
 
-    WORKLOAD, or scripts with --file, are the users. pgpaces reports which statement of the
-    migration blocks them, for how long, and whether requests fail. It also rehearses the migration
-    behind an open transaction. If the migration is not safe, pgpaces looks for a safer form.
-    Instead of a migration, --event rehearses what the loss of a server does.
+    WORKLOAD, or the scripts that you give with --file, simulate the users. pgpaces reports which
+    statement of the migration blocks them, for how long, and whether requests fail. It also
+    rehearses the migration behind an open transaction. If the migration is not safe, pgpaces looks
+    for a safer form. With --event, pgpaces rehearses the loss of a server instead of a migration.
 
-    The verdict is SAFE, BLOCKS, FAILS, SLOWS, or UNKNOWN. A DSN in --from-database is only read:
-    pgpaces dumps it to a managed server. A NAME is copied on --target.
+    The verdict is SAFE, BLOCKS, FAILS, SLOWS, or UNKNOWN. If --from-database is a DSN, pgpaces only
+    reads that database and copies it to a managed server. If it is a NAME, pgpaces copies that
+    database on --target.
     """
     from pgpaces.answers.rehearse import section
     from pgpaces.answers.sweep.lookup import answer_of

@@ -244,7 +244,8 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
     """Export RUN with one row for each second, due second, and script.
 
-    The second is when the outcome became known. The due second is when the transaction was due.
+    `second` is the second in which the outcomes became known, and `due_second` the one in which the
+    transactions were due.
     Times are in ms.
     """
     from msgspec import to_builtins
