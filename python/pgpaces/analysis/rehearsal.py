@@ -49,7 +49,7 @@ _CONFLICTS = {
     "ExclusiveLock": _WEAKEST_FIRST[1:],
     "AccessExclusiveLock": _WEAKEST_FIRST,
 }
-# Two tests of each script, Holm's correction over them, at this level.
+# The level of the test of each script, with Holm's correction over the scripts.
 _LEVEL = 0.01
 _SLOWER, _OF_LIMIT = 2.0, 0.1
 _COUNTED_MIN = 20

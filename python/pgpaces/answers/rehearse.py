@@ -43,7 +43,7 @@ _TEXT_MAX, _ROWS_MAX = 30, 6
 _ASIDE = ("begin", "commit", "set ", "start ")
 
 
-def section(rehearsal: Rehearsal, trials: Sequence[Trial], *, stopped: bool = False) -> Section:
+def section(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Section:
     """The verdict of a rehearsal. trials: of its passes, in their order."""
     first = rehearsal.decisive
     findings = () if first is None else first.findings
@@ -64,7 +64,6 @@ def section(rehearsal: Rehearsal, trials: Sequence[Trial], *, stopped: bool = Fa
         value=rehearsal,
         document=lambda: {**to_builtins(rehearsal), **_derived(rehearsal)},
         trials=tuple(trial.id for trial in trials),
-        whole=stopped,
     )
 
 

@@ -78,7 +78,6 @@ class LockSampler:
         application: str,
     ) -> None:
         self.looks: list[Look] = []
-        self.cpu_s = 0.0
         self._session: Session = connect(keywords, APPLICATION, prepare_threshold=0)
         self._period_ns, self._now_ns = period_ns, now_ns
         self._statement, self._pids = statement, pids
@@ -114,7 +113,6 @@ class LockSampler:
             except psycopg.Error:  # the server is gone, which the load reports
                 return
             next_ns = max(next_ns + self._period_ns, time.monotonic_ns())
-            self.cpu_s = time.thread_time()
 
     def _look(self) -> None:
         number, pids = self._statement(), self._pids

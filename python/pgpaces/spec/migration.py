@@ -57,12 +57,11 @@ class StatementRun(Struct, frozen=True, kw_only=True):
     """A statement of a rehearsed migration. Times in ns from the start of the load's measured part.
 
     text: without a password. tried: its last try began; done: that had ended; released: its locks
-    were. relation,
-    mode: of the lock that conflicts with the load, and stopped it for the longest time; held,
-    waited: for how long. holders: the sessions for which it waited. late: requests that were late
-    because of it, the worst by worst_ns. queue: sessions that waited behind it at a time, by script
-    (the script of one that is not known is empty). rewritten: tables. built: new indexes with their
-    bytes. error: of the server, if it failed.
+    were. relation, mode: of the lock that conflicts with the load, and stopped it for the longest
+    time; held, waited: for how long. holders: the sessions for which it waited. late: requests that
+    were late because of it, the worst by worst_ns. queue: sessions that waited behind it at a time,
+    by script (the script of one that is not known is empty). rewritten: tables. built: new indexes
+    with their bytes. error: of the server, if it failed.
     """
 
     text: str
