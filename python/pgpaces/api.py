@@ -303,7 +303,7 @@ def rehearse(  # noqa: PLR0913 - the options of a command, all by keyword
 ) -> Answer:
     """Shows what a migration does to users, on a copy; the same as `pgpaces rehearse`.
 
-    migration: files with SQL; or an event of a managed server; or program, a command that migrates,
+    migration: files with SQL; or an event on a managed server; or program, a command that migrates,
     which needs trust. name, files: the load, as for `pgpaces.run`. safer: look for a safer form of
     a migration that is not safe. Its value is a `pgpaces.spec.migration.Rehearsal`. Raises
     PgpacesError.

@@ -94,7 +94,7 @@ def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with trouble(pgpaces.store):
-        hear(process, "pgpaces retries")
+        hear(process, "pgpaces will retry")
     all_ran(process, pgpaces.store)
 
 
@@ -102,7 +102,7 @@ def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
 def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(pgpaces, pg15):
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with locked(pgpaces.store):
-        hear(process, "pgpaces retries")
+        hear(process, "pgpaces will retry")
         process.send_signal(signal.SIGINT)
         code, err = ended(process)
         assert code == 20, err

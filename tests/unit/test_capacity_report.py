@@ -96,7 +96,7 @@ def test_a_search_that_has_not_ended_says_so():
 def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
     low, high = of_level("4MB", 12), of_level("64MB", 17.5)
     known = section([low, high, of_level("1GB", 15)]).conclusion
-    assert known.startswith("work_mem=64MB passes at the highest load, 17.")
+    assert known.startswith("work_mem=64MB has the highest passing load: 17.")
     unknown = section([low, high, of_level("1GB", 17.5)]).conclusion
     assert unknown.endswith("but other cells may also pass at that load")
 

@@ -128,7 +128,7 @@ def test_a_stored_search_is_shown_as_it_was_told(stored):
     done = CliRunner().invoke(report, ["memory", "--store", str(stored)])
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())
-    assert "work_mem=64MB passes at the highest load, 17." in said
+    assert "work_mem=64MB has the highest passing load: 17." in said
     assert "passes up to, 1/s" in said
     assert "role" not in said
 
@@ -136,7 +136,7 @@ def test_a_stored_search_is_shown_as_it_was_told(stored):
 def test_python_has_the_answer_of_a_stored_search(stored, tmp_path):
     found = load_capacity("memory", store=stored)
     assert isinstance(found, Answer)
-    assert found.sentences[0].startswith("work_mem=64MB passes at the highest load")
+    assert found.sentences[0].startswith("work_mem=64MB has the highest passing load")
     assert [cell.levels[MEMORY] for cell in found.value.cells] == ["4MB", "64MB"]
     assert found.plot().name == "capacity-trials-1"
     assert found.report(tmp_path / "page.html").read_text().count('id="capacity"') == 1

@@ -86,7 +86,7 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys):
     listener.done("", ASK, error := PlanError("all-cells-excluded"))
     listener.done("", ASK, outcome())
     text = capsys.readouterr().err
-    assert "not begun" in text
+    assert "not started" in text
     assert str(error.hint) not in text
     assert "missed 0.0%" in text
 

@@ -323,9 +323,9 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "a text for a count": ("tally", "late", "many", "got `str` - at `$.late`"),
     "a script that is not there": ("tally", "script", 7, "script 7 does not exist"),
     "no histogram": ("tally", "lag_histogram", "x", "at `$.lag.histogram`"),
-    "another count": ("tally", "lag_count", 9, "count 9, but its histogram has the count 3"),
+    "another count": ("tally", "lag_count", 9, "count of 9, but its histogram has a count of 3"),
     "half a histogram": ("interval", "dispatch_histogram", TIMES.histogram[:-1], "and says"),
-    "another histogram": ("interval", "dispatch_histogram", histogram(1), "has the count 1"),
+    "another histogram": ("interval", "dispatch_histogram", histogram(1), "has a count of 1"),
     "a histogram of 4 GB": (
         "interval", "dispatch_histogram", TIMES.histogram[:4] + b"\xff" * 4, "too few",
     ),

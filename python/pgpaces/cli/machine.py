@@ -30,10 +30,10 @@ _ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of
 
 @options.command(options.of("json"))
 def doctor(as_json: bool) -> int:
-    """Show what pgpaces finds on this machine, and what each missing component enables.
+    """Show what pgpaces finds on this machine, and what each missing component would enable.
 
     The command does not start a server, download anything, or create a store. The exit code is 0
-    unless pgpaces itself cannot work.
+    unless pgpaces itself cannot run.
     """
     from pgpaces.answers import doctor as question
 
@@ -47,7 +47,7 @@ def observe(count: int | None) -> None:
     """Print measurements of this machine as one line of JSON per second, until interrupted.
 
     Each line contains the time from two clocks and, for each measurement, its mean over the last
-    second and its unit. Values that cannot be read are missing. The command needs no special
+    second and its unit. Values that cannot be read are omitted. The command needs no special
     privileges.
     """
     from pgpaces.monitor import host
@@ -74,9 +74,9 @@ def observe(count: int | None) -> None:
 def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
     """Use fio to measure the disk that holds PATH: its SD card class and its speed.
 
-    pgpaces writes to a new directory in PATH and always removes it. It asks for confirmation before
-    it writes more than 1 GB. pgpaces stores the result and includes it in reports on runs whose
-    server uses the same disk.
+    pgpaces writes to a new directory in PATH, and always removes that directory. pgpaces asks for
+    confirmation before writing more than 1 GB. pgpaces stores the result and includes it in reports
+    on runs whose server uses the same disk.
     """
     output.check(params)
     least, most = (1, 1) if action is None else _ACTIONS[action]

@@ -27,15 +27,7 @@ _TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "
 
 @options.command(
     options.of("file", "like", "anyway", "from_database", "missed"),
-    options.of(
-        "event",
-        "run",
-        "open_transaction",
-        "single_transaction",
-        "lock_timeout",
-        "retries",
-        "timeout",
-    ),
+    options.of("event", "run", *_TERMS),
     options.of("safer", "safer_file"),
     options.of_trial(*_OF_LOAD),
     options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
@@ -46,12 +38,13 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
 
     WORKLOAD, or the scripts that you give with --file, simulate the users. pgpaces reports which
     statement of the migration blocks them, for how long, and whether requests fail. It also
-    rehearses the migration behind an open transaction. If the migration is not safe, pgpaces looks
-    for a safer form. With --event, pgpaces rehearses the loss of a server instead of a migration.
+    rehearses the migration while an open transaction locks the tables. If the migration is not
+    safe, pgpaces looks for a safer form. With --event, pgpaces rehearses a restart, crash, or
+    failover of a server instead of a migration.
 
     The verdict is SAFE, BLOCKS, FAILS, SLOWS, or UNKNOWN. If --from-database is a DSN, pgpaces only
-    reads that database and copies it to a managed server. If it is a NAME, pgpaces copies that
-    database on --target.
+    reads that database and copies it to a managed server. If --from-database is a NAME, the
+    database is on --target, and pgpaces makes the copy there.
     """
     from pgpaces.answers.rehearse import section
     from pgpaces.answers.sweep.lookup import answer_of

@@ -42,9 +42,9 @@ _OF_COMMAND = (
 def run(**params: Any) -> int:
     """Run WORKLOAD and report the share of on-time transactions.
 
-    WORKLOAD is the name of a shipped workload or a directory. With --file, your scripts run instead
-    of the workload's scripts. Without WORKLOAD, your scripts run in the existing database of
-    --target, or in an empty database on a managed server.
+    WORKLOAD is the name of a shipped workload, or the path of a workload directory. With --file,
+    your scripts run instead of the workload's scripts. Without WORKLOAD, your scripts run in the
+    existing database of --target, or in an empty database on a managed server.
     """
     from pgpaces.trial.request import workload_of
 

@@ -242,7 +242,7 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
 )
 @options.argument("name", metavar="RUN")
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
-    """Export RUN with one row for each second, due second, and script.
+    """Export RUN with one row for each combination of second, due second, and script.
 
     `second` is the second in which the outcomes became known, and `due_second` the one in which the
     transactions were due.

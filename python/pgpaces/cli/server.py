@@ -97,8 +97,8 @@ def _say(text: str) -> None:
 def diff(left: str, right: str) -> None:
     """Show which settings differ between A and B. Each is a profile, a running server, or a DSN.
 
-    If one side is a profile, the command compares only the settings in the profile. Between two
-    servers, it ignores addresses, file paths, and settings that can contain secrets.
+    If one side is a profile, the command compares only the settings in the profile. If both sides
+    are servers, the command ignores addresses, file paths, and settings that can contain secrets.
     """
     sides = [_settings_of(name) for name in (left, right)]
     rows = known.differing(*(settings for _, settings, _ in sides))
