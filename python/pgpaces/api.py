@@ -47,6 +47,7 @@ from pgpaces.store.store import Store
 from pgpaces.trial import rehearse as rehearsing
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
+from pgpaces.trial.rehearse import Terms
 from pgpaces.trial.request import OnStoreError, run_of, with_fields, workload_of
 
 if TYPE_CHECKING:
@@ -280,65 +281,66 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
         return _result(opened, opened.load(outcome.trial.id), outcome.summary)
 
 
-def rehearse(  # noqa: PLR0913 - the options of a command, all by keyword
+class RehearsalOptions(RunOptions, total=False):
+    """The options of a rehearsal by name: those of its load, and these."""
+
+    event: str
+    program: str
+    open_transaction: str
+    autovacuum: bool
+    single_transaction: bool
+    lock_timeout: str | None
+    retries: int
+    timeout: str
+    safer: bool
+    production_rows: Sequence[str]
+
+
+def rehearse(  # noqa: PLR0913 - keywords that are no options of a trial
     migration: str | Path | Sequence[str | Path] = (),
     name: str | Path | None = None,
     *,
     files: str | Path | Sequence[str | Path] = (),
     from_database: str | None = None,
-    event: str = "",
-    program: str = "",
-    open_transaction: str = "3s",
-    single_transaction: bool = False,
-    lock_timeout: str | None = None,
-    retries: int = 0,
-    timeout: str = "10min",
-    safer: bool = True,
     missed: str | None = None,
     store: str | Path | None = None,
     on_store_error: OnStoreError = "continue",
     trust: bool = False,
     listener: Listener | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[RehearsalOptions],
 ) -> Answer:
     """Shows what a migration does to users, on a copy; the same as `pgpaces rehearse`.
 
-    migration: files with SQL; or an event on a managed server; or program, a command that migrates,
-    which needs trust. name, files: the load, as for `pgpaces.run`. safer: look for a safer form of
-    a migration that is not safe. Its value is a `pgpaces.spec.migration.Rehearsal`. Raises
-    PgpacesError.
+    migration: files with SQL; or an event, or program, a command that migrates, which needs trust.
+    name, files: the load, as for `pgpaces.run`. safer: look for a safer form of a migration that is
+    not safe. production_rows: texts like "orders=120000000". Its value is a
+    `pgpaces.spec.migration.Rehearsal`. Raises PgpacesError.
     """
     _check({key: value for key, value in locals().items() if key != "options"}, rehearse)
-    given, others = _values(options)
+    every: dict[str, Any] = {**options}
+    own = {key: every.pop(key) for key in Terms.__struct_fields__ if key in every}
+    _check(own, RehearsalOptions)
+    given, others = _values(every)
     if others:
         raise PlanError("unknown-keyword", keyword=next(iter(others)))
     migrations, scripts = (
         [str(each) for each in ((one,) if isinstance(one, str | Path) else one)]
         for one in (migration, files)
     )
-    asked = spec.named(
-        {
-            "workload": name and str(name),
-            "files": tuple(scripts),
-            "from_database": from_database,
-            "missed": missed,
-            **given,
-        }
-    )
+    asked = spec.named({
+        "workload": name and str(name),
+        "files": tuple(scripts),
+        "from_database": from_database,
+        "missed": missed,
+        **given,
+    })  # fmt: skip
     consent = consents.answer(trust)
     found = rehearsing.rehearse(
         rehearsing.ask(
             asked,
             _workload(asked, (), consent=consent),
+            Terms(**own),
             files=migrations,
-            event=event,
-            program=program,
-            open_transaction=open_transaction,
-            single_transaction=single_transaction,
-            lock_timeout=lock_timeout,
-            retries=retries,
-            timeout=timeout,
-            find_safer=safer,
             consent=consent,
             store=store,
             on_store_error=on_store_error,

@@ -11,6 +11,7 @@ import pgpaces
 from pgpaces.database import migration, ownership
 from pgpaces.database.access import connect
 from pgpaces.spec.migration import split
+from pgpaces.spec.safer import safer
 from pgpaces.trial import rehearse as rehearsing
 
 pytestmark = pytest.mark.postgres
@@ -111,6 +112,84 @@ def test_a_renamed_column_and_a_statement_that_fails_are_failures(rehearse):
     code, answer = rehearse("ALTER TABLE orders ADD CHECK (amount < 9)", *options)
     assert (code, answer["verdict"]) == (30, "fails")
     assert answer["passes"][0]["statements"][0]["sqlstate"] == "23514"
+
+
+IN_BATCHES = [
+    "UPDATE orders SET amount = amount + (SELECT 1 FROM pg_sleep(0.4)) WHERE id > 9",
+    pytest.param(
+        "ALTER TABLE orders ADD COLUMN u uuid NOT NULL DEFAULT wait_for_it()",
+        marks=pytest.mark.slow,
+    ),
+]
+WAIT = """CREATE FUNCTION wait_for_it() RETURNS uuid LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM pg_sleep(0.00002); RETURN md5(random()::text)::uuid; END $$"""
+
+
+@pytest.mark.parametrize("sql", IN_BATCHES)
+def test_what_holds_rows_for_long_is_safe_in_batches(rehearse, shop, sql):
+    with connect(shop, "shop") as session:
+        session.execute(WAIT.encode())
+    code, answer = rehearse(sql, "--open-transaction", "0")
+    assert (code, answer["verdict"]) == (30, "blocks"), answer
+    found = [(p["form"], p["verdict"]) for p in answer["passes"]]
+    assert found == [("asked", "blocks"), ("safer", "safe")], answer["passes"][-1]
+    assert answer["proved"]
+    assert "= ANY (pgpaces_batch)" in answer["passes"][-1]["sql"]
+
+
+def test_the_batches_change_what_the_update_changes(shop):
+    sql = "UPDATE orders SET amount = amount + 1 WHERE id > 9 OR note = 'where'"
+    keywords = {**shop.keywords, "dbname": "shop"}
+    with connect(shop, "shop") as session:
+        keys = migration.keys_of(session)
+        text = safer([*split(sql)], 1_000_000, keys=keys) or ""
+        running = migration.Migrating(keywords, lambda: 0, [*split(text)])
+        try:
+            assert [run.error for run in running.run()] == [None, None]
+        finally:
+            running.close()
+        changed = session.execute("SELECT count(*), min(id) FROM orders WHERE amount = id + 1")
+        assert changed.fetchone() == (ROWS - 9, 10)
+
+
+def test_autovacuum_is_in_the_way_and_a_safer_form_cancels_it_soon(rehearse, shop):
+    with connect(shop) as admin:
+        admin.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+        admin.execute("SELECT pg_reload_conf()")
+        try:
+            code, answer = rehearse(SAFE, "--open-transaction", "0", "--autovacuum")
+        finally:
+            admin.execute("ALTER SYSTEM RESET autovacuum_naptime")
+            admin.execute("SELECT pg_reload_conf()")
+    assert (code, answer["verdict"]) == (30, "blocks"), answer
+    found = [(p["form"], p["behind"], p["verdict"]) for p in answer["passes"]]
+    assert found == [
+        ("asked", "alone", "safe"),
+        ("asked", "autovacuum", "blocks"),
+        ("safer", "alone", "safe"),
+        ("safer", "autovacuum", "safe"),
+    ]
+    [statement] = answer["passes"][1]["statements"]
+    assert statement["waited_ns"] == pytest.approx(1e9, abs=0.25e9), "deadlock_timeout"
+    assert answer["passes"][-1]["sql"].startswith("SET deadlock_timeout = '10ms'")
+
+
+def test_a_checkpoint_and_a_command_are_events(rehearse):
+    code, answer = rehearse("", "--event", "checkpoint")
+    [only] = answer["passes"]
+    assert (code, answer["verdict"], only["statements"][0]["text"]) == (0, "safe", "checkpoint")
+    code, answer = rehearse("", "--event", "psql -Xqc 'SELECT 1'", "--trust")
+    assert (code, answer["verdict"], len(answer["passes"])) == (0, "safe", 1)
+
+
+def test_what_takes_time_for_each_row_is_estimated_for_production(rehearse, pgpaces):
+    sql = f"{WAIT}; ALTER TABLE orders ADD COLUMN u uuid DEFAULT wait_for_it()"
+    more = ("--open-transaction", "0", "--no-safer", "--rows", f"orders={50 * ROWS}")
+    _, answer = rehearse(sql, *more)
+    statement = answer["passes"][0]["statements"][1]
+    assert (statement["table"], statement["rows"]) == ("orders", ROWS)
+    text = pgpaces.well("show").out
+    assert f"with {50 * ROWS:,} rows in orders" in text
 
 
 def test_python_rehearses_as_the_command_does(shop, tmp_path, monkeypatch):

@@ -65,6 +65,7 @@ NAMED = {
     "rehearse m.sql -f a.sql --rate 1": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql -f a.sql --rate 1 --target host=h": PlanError("rehearsal-needs-copy"),
     "rehearse m.sql tpcb-like": PlanError("rehearsal-needs-rate"),
+    "rehearse m.sql tpcb-like --rate 1 --rows 7": PlanError("not-table-rows", value="7"),
     "rehearse open.sql tpcb-like --rate 1": PlanError("migration-left-open"),
     "rehearse m.sql tpcb-like --event crash":
         PlanError("cannot-combine", options=["--event", "m.sql"]),

@@ -181,16 +181,62 @@ def test_the_step_of_the_action_ends_as_its_comparison(ended, unknown, code, ver
     assert words[-4:] == ["--clients", "2", "-T", "5s"]
 
 
-def test_the_python_of_the_action_is_not_that_of_later_steps():
-    assert "GITHUB_PATH" not in (ROOT / "action.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("ended", "unknown", "code", "verdict"),
+    [(0, "fail", 0, "safe"), (30, "pass", 30, "harmful"), (32, "fail", 32, "unknown"),
+     (32, "pass", 0, "unknown"), (5, "pass", 5, "none")],
+)  # fmt: skip
+def test_the_step_of_the_action_rehearses_new_migrations(ended, unknown, code, verdict, tmp_path):
+    stub = tmp_path / "bin" / "pgpaces"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{tmp_path}/words"\nexit {ended}\n')
+    stub.chmod(0o755)
+    folder = tmp_path / "shop"
+    (folder / "db" / "old").mkdir(parents=True)
+    job = {"RUNNER_TEMP": tmp_path, "GITHUB_STEP_SUMMARY": tmp_path / "summary.md"}
+    job |= {"GITHUB_OUTPUT": tmp_path / "output", "UNKNOWN": unknown, "MIGRATIONS": "db"}
+    job |= {"WORKLOAD": ".", "FROM_DATABASE": "service=shop", "ARGUMENTS": "--rate 9/s\n"}
+    job |= {"PATH": f"{stub.parent}:{os.environ['PATH']}", "HOME": tmp_path, "BASE": "HEAD~1"}
+    environment = {name: str(value) for name, value in job.items()}
+
+    def shell(line: str) -> int:
+        return subprocess.run(line, shell=True, check=False, cwd=folder, env=environment).returncode
+
+    commit = "git add . && git -c user.name=n -c user.email=e@example.com commit -qm m"
+    (folder / "db" / "1.sql").write_text("SELECT 1")
+    assert shell(f"git init -q . && {commit} && echo 7 >other && {commit}") == 0
+    step = ROOT / "packaging" / "rehearse.sh"
+    assert (shell(str(step)), (tmp_path / "words").exists()) == (0, False), "there is no new one"
+    assert (tmp_path / "output").read_text() == "verdict=none\n"
+    for name in ("3 b.sql", "2.sql", "old/4.sql", "5.txt"):
+        (folder / "db" / name).write_text("SELECT 2")
+    (folder / "db" / "1.sql").write_text("SELECT 3")
+    assert shell(commit) == 0
+    assert shell(str(step)) == code
+    command, given = parsed((tmp_path / "words").read_text().splitlines())
+    assert command.name == "rehearse"
+    assert given["names"] == ("db/2.sql", "db/3 b.sql", "db/old/4.sql", ".")
+    assert (given["from_database"], given["rate"]) == ("service=shop", "9/s")
+    [report] = tmp_path.glob("pgpaces-*")
+    assert f"verdict={verdict}\nreport={report}\n" in (tmp_path / "output").read_text()
 
 
-def test_the_action_gives_its_step_every_input_that_it_declares():
-    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+ACTIONS = {"action.yml": "compare", "rehearse/action.yml": "rehearse"}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_python_of_the_action_is_not_that_of_later_steps(action):
+    assert "GITHUB_PATH" not in (ROOT / action).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_action_gives_its_step_every_input_that_it_declares(action):
+    text = (ROOT / action).read_text(encoding="utf-8")
     declared = re.findall(r"^  ([a-z-]+):$", text.split("\noutputs:")[0], re.MULTILINE)
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(declared)
-    step = (ROOT / "packaging" / "compare.sh").read_text(encoding="utf-8")
-    given = re.findall(r"^        ([A-Z]+): ", text.split("id: compare")[1], re.MULTILINE)
+    name = ACTIONS[action]
+    step = (ROOT / "packaging" / f"{name}.sh").read_text(encoding="utf-8")
+    given = re.findall(r"^        ([A-Z_]+): ", text.split(f"id: {name}")[1], re.MULTILINE)
     assert len(given) > 5
     for name in given:
         assert f"${{{name}:" in step, name

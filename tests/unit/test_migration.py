@@ -1,9 +1,11 @@
 """A migration's statements, and a safer form of them."""
 
+import re
+
 import pytest
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.migration import read, split
+from pgpaces.spec.migration import StatementRun, read, split
 from pgpaces.spec.safer import safer
 from tests.errors import raises
 
@@ -111,6 +113,92 @@ def test_a_primary_key_is_an_index_first_and_its_columns_are_not_null_before_it(
     assert found.index("SET NOT NULL") < found.index("PRIMARY KEY USING INDEX t_pkey")
 
 
+KEYS = {"t": ("id", "bigint")}
+
+
+def ran(took_ns=LIMIT_NS, rewritten=()):
+    return StatementRun(
+        text="",
+        began_ns=0,
+        tried_ns=0,
+        done_ns=took_ns,
+        released_ns=took_ns,
+        rewritten=rewritten,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("UPDATE t SET a = 1", ["FROM t\n", "UPDATE t SET a = 1 WHERE t.id = ANY (pgpaces_batch)"]),
+        (
+            "UPDATE t AS o SET a = (SELECT 1 WHERE true) WHERE a = 'where' OR b -- c",
+            [
+                "FROM t AS o WHERE a = 'where' OR b -- c\n",
+                "SET a = (SELECT 1 WHERE true) WHERE (a = 'where' OR b -- c\n) AND o.id = ANY",
+            ],
+        ),
+        ("DELETE FROM t WHERE a", ["FROM t WHERE a\n", "DELETE FROM t WHERE (a) AND t.id = ANY"]),
+    ],
+)
+def test_a_long_update_or_delete_is_divided_by_the_key(text, parts):
+    found = safer([*split(text)], LIMIT_NS, runs=[ran()], keys=KEYS) or ""
+    timeout, batches = split(found)
+    flat = re.sub(r"\n +WHERE", " WHERE", found)
+    assert (timeout.text, batches.name) == (TIMEOUT, "DoStmt")
+    assert all(part in flat for part in [*parts, "bigint[]", "/ 1000 AS part", "COMMIT"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE t SET id = id + 1",
+        "UPDATE t SET a = u.a FROM u",
+        "UPDATE ONLY t SET a = 1",
+        "UPDATE u SET a = 1",
+        "DELETE FROM t RETURNING a",
+        "DELETE FROM t USING u WHERE t.a = u.a",
+        "WITH c AS (SELECT 1) UPDATE t SET a = 1",
+    ],
+)
+def test_an_update_that_the_key_does_not_divide_stays_as_it_is(text):
+    assert safer([*split(text)], LIMIT_NS, runs=[ran()], keys=KEYS) == f"{TIMEOUT};\n{text};\n"
+
+
+def test_a_short_update_stays_as_it_is():
+    found = safer([*split("DELETE FROM t")], LIMIT_NS, runs=[ran(LIMIT_NS // 3)], keys=KEYS)
+    assert found == f"{TIMEOUT};\nDELETE FROM t;\n"
+
+
+def test_a_column_with_a_default_that_differs_by_row_is_filled_in_batches():
+    text = "ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid() NOT NULL"
+    found = safer([*split(text)], LIMIT_NS, runs=[ran(rewritten=("t",))], keys=KEYS) or ""
+    texts = [each.text for each in split(found)]
+    assert texts[:3] == [
+        TIMEOUT,
+        "ALTER TABLE t ADD u uuid",
+        "ALTER TABLE t ALTER COLUMN u SET DEFAULT gen_random_uuid()",
+    ]
+    assert "UPDATE t SET u = DEFAULT\n        WHERE (u IS NULL) AND t.id = ANY" in texts[3]
+    assert "ALTER TABLE t ALTER COLUMN u SET NOT NULL" in texts
+    for bad in (f"{text} UNIQUE", "ALTER TABLE t ADD u serial"):
+        own = [*split(bad)]
+        unchanged = f"{TIMEOUT};\n{bad};\n"
+        assert safer(own, LIMIT_NS, runs=[ran(rewritten=("t",))], keys=KEYS) == unchanged
+
+
+def test_an_update_of_a_new_column_leaves_the_transaction_of_the_file():
+    text = "BEGIN; ALTER TABLE t ADD a int; UPDATE t SET a = 1; COMMIT"
+    runs = [ran(0), ran(0), ran(), ran(0)]
+    found = safer([*split(text)], LIMIT_NS, runs=runs, keys=KEYS) or ""
+    assert [each.name for each in split(found)][1:] == ["AlterTableStmt", "DoStmt"]
+
+
+def test_an_autovacuum_in_the_way_is_canceled_soon():
+    found = safer([*split("ALTER TABLE t ADD a int")], LIMIT_NS, before_autovacuum=True) or ""
+    assert found.startswith(f"SET deadlock_timeout = '10ms';\n{TIMEOUT};\nALTER")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -118,7 +206,7 @@ def test_a_primary_key_is_an_index_first_and_its_columns_are_not_null_before_it(
         "CREATE INDEX CONCURRENTLY i ON t (a)",
         "BEGIN; LOCK TABLE t; ALTER TABLE t ADD a int; COMMIT",
         "BEGIN; ALTER TABLE t ADD a int; ROLLBACK",
-        "BEGIN; ALTER TABLE t ADD a int; UPDATE t SET a = 1; COMMIT",
+        "BEGIN; ALTER TABLE t ADD a int; UPDATE t SET b = 1; COMMIT",
         "BEGIN; ALTER TABLE t RENAME TO u; ALTER TABLE v RENAME TO t; COMMIT",
         "CREATE USER MAPPING FOR u SERVER s OPTIONS (password 'hunter2')",
     ],

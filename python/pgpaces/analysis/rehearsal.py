@@ -53,6 +53,9 @@ _CONFLICTS = {
 _LEVEL = 0.01
 _SLOWER, _OF_LIMIT = 2.0, 0.1
 _COUNTED_MIN = 20
+# Who blocks for less than so many limits, while somebody waited for a CPU for this share of the
+# time, may do so because the machine is busy.
+_SHORT, _BUSY = 3, 0.5
 # A sample may be later than the one before by so many periods: the machine is busy.
 _LATE = 5
 # Missed requests that are kept for the chart.
@@ -94,7 +97,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     scripts: names. limits_ns: of each script. allowed: the share that may miss. period_ns: between
     samples. known: the locks of statements are; else samples show how long each was held. locks: of
     the load. tables: those among them that are no indexes; others: tables that it does not use.
-    wal_bytes: see Pass. interrupted: it did not come to its end.
+    pressure: the share of the migration's time in which somebody waited for a CPU of this machine;
+    None: unknown. wal_bytes: see Pass. interrupted: it did not come to its end.
     """
 
     form: Form
@@ -113,6 +117,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     known: bool
     began_ns: int
     ended_ns: int
+    pressure: float | None = None
     wal_bytes: int | None = None
     outage: Outage | None = None
     interrupted: bool = False
@@ -175,8 +180,15 @@ def judge(seen: Evidence) -> Pass:
         wal_bytes=seen.wal_bytes,
         requests=tuple(requests[:: 1 + len(requests) // _KEPT_MAX]),
         outage=None if seen.outage is None else replace(seen.outage, back_ns=_back_ns(seen)),
+        in_doubt=_verdict(found) == "blocks" and _in_doubt(seen, runs),
         findings=tuple(found),
     )
+
+
+def _in_doubt(seen: Evidence, runs: Sequence[StatementRun]) -> bool:
+    """Whether a busy machine may be why it blocks for less than three latency limits."""
+    longest_ns = max(max(run.held_ns, run.waited_ns, run.worst_ns) for run in runs)
+    return (seen.pressure or 0.0) > _BUSY and longest_ns < _SHORT * seen.limit_ns
 
 
 def _cause(seen: Evidence, runs: Sequence[StatementRun], each: Missed) -> str:
@@ -233,8 +245,8 @@ def _reasons(
     if seen.outage is not None and seen.outage.length_ns >= seen.limit_ns:
         yield finding("outage", outage_s=seen.outage.length_ns / 1e9)
     for number, run in enumerate(runs):
-        queued = any(samples.queues(number))
-        yield from _harm(run, seen.limit_ns, number=number + 1, queued=queued)
+        queued_ns = samples.queued_ns(number, run)
+        yield from _harm(run, seen.limit_ns, number=number + 1, queued_ns=queued_ns)
     yield from _slower(seen)
     taken = dict.fromkeys(
         relation for run in runs for relation, mode in run.locks if mode == _WEAKEST_FIRST[-1]
@@ -259,9 +271,8 @@ def _invalid(seen: Evidence, before: Phase) -> Iterable[Finding]:
         yield finding("generator-late-rehearsal", lag_ms=lag_ms)
 
 
-def _harm(run: StatementRun, limit_ns: int, *, number: int, queued: bool) -> Iterable[Finding]:
+def _harm(run: StatementRun, limit_ns: int, *, number: int, queued_ns: int) -> Iterable[Finding]:
     own = {"number": number, "relation": run.relation, "mode": shown_mode(run.mode)}
-    lasted_ns = run.released_ns - run.began_ns
     if run.late:
         yield finding("requests-blocked", number=number, late=run.late, worst_s=run.worst_ns / 1e9)
     if run.held_ns >= limit_ns:
@@ -269,8 +280,8 @@ def _harm(run: StatementRun, limit_ns: int, *, number: int, queued: bool) -> Ite
     if run.waited_ns >= limit_ns:
         holders = list(run.holders)
         yield finding("lock-awaited", waited_s=run.waited_ns / 1e9, holders=holders, **own)
-    if queued and lasted_ns >= limit_ns and not (run.held_ns or run.waited_ns):
-        yield finding("rows-held", number=number, held_s=lasted_ns / 1e9)
+    if queued_ns >= limit_ns and not (run.held_ns or run.waited_ns):
+        yield finding("rows-held", number=number, held_s=queued_ns / 1e9)
 
 
 def shown_mode(mode: str) -> str:
@@ -314,6 +325,24 @@ class _Samples(Struct, frozen=True):
         """The sessions behind a statement, by sample."""
         pairs = zip(self.owners, self.behind, strict=True)
         return [pids for owner, pids in pairs if owner == number]
+
+    def queued_ns(self, number: int, run: StatementRun) -> int:
+        """How long rows were locked for which a sample saw somebody wait.
+
+        That is the length of the transaction; of a statement that commits meanwhile, the longest
+        wait.
+        """
+        if run.locks:
+            return run.released_ns - run.began_ns if any(self.queues(number)) else 0
+        pairs = zip(self.seen.looks, self.behind, self.owners, strict=True)
+        waits = (
+            look.at_ns - (look.at_ns if wait.since_ns is None else wait.since_ns)
+            for look, pids, owner in pairs
+            if owner == number
+            for wait in look.waits
+            if wait.pid in pids
+        )
+        return max(waits, default=0)
 
     def blamed(self, each: Missed) -> int | None:
         """The number of the statement that delayed a request; None if none did.

@@ -32,13 +32,25 @@ from pgpaces.spec.result import Estimate, Trial
 
 KEY = "rehearsal"
 SCREEN = Screen(
-    first=("load", "commits", "latency", "failed", "cost", "also", "queue", "copy", "safer"),
+    first=(
+        *("load", "commits", "latency", "failed", "cost", "scale", "also", "queue", "copy"),
+        *("covers", "safer"),
+    ),
     details=("causes",),
 )
 _MARKS: dict[str, Mark] = {
     "safe": "pass", "blocks": "fail", "fails": "fail", "slows": "fail", "unknown": "unknown",
 }  # fmt: skip
 _TEXT_MAX, _ROWS_MAX = 30, 6
+# What a headline says first of a pass with something in the way, and the titles of charts.
+_WHERE = {"alone": "", "open": "rehearsal-behind", "autovacuum": "rehearsal-in-autovacuum"}
+_CHARTS = {
+    "alone": "chart-rehearsal-alone",
+    "open": "chart-rehearsal-open",
+    "autovacuum": "chart-rehearsal-autovacuum",
+}
+# A statement that took less than this is not said to take longer with more rows.
+_LONG_NS = 20_000_000
 # Statements that only prepare others.
 _ASIDE = ("begin", "commit", "set ", "start ")
 
@@ -68,7 +80,8 @@ def section(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Section:
 
 
 def _derived(rehearsal: Rehearsal) -> dict[str, object]:
-    return {"verdict": rehearsal.verdict, "proved": rehearsal.proved}
+    own = ("verdict", "safer", "proved")
+    return {name: getattr(rehearsal, name) for name in own}
 
 
 def _weakens(found: Finding) -> bool:
@@ -91,7 +104,8 @@ def _headline(rehearsal: Rehearsal) -> Headline:
     word, mark = verdict.upper(), _MARKS[verdict]
     if found is None:
         return Headline("UNKNOWN", "unknown", message("rehearsal-not-run"))
-    where = message("rehearsal-behind") if found.behind == "open" else ""
+    name = _WHERE[found.behind]
+    where = message(name) if name else ""
     reason = next((f for f in found.findings if VERDICTS.get(f.name) == verdict), None)
     due, late = found.during.due, sum(each.late for each in found.statements)
     if found.outage is not None:
@@ -141,9 +155,12 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
         word = VERDICTS[other.name].upper()
         what = f"{other.about}: {other.sentence}" if other.about else other.sentence
         yield "also", said("rehearsal-also", verdict=word, what=what)
-    behind = rehearsal.of("asked", "open")
-    if behind is not None:
-        yield "queue", _queue(rehearsal, behind)
+    for behind in rehearsal.passes:
+        if behind.form == "asked" and behind.behind != "alone":
+            yield "queue", _queue(rehearsal, behind)
+    yield from _scaled(rehearsal, first)
+    if first.covered is not None:
+        yield "covers", said("rehearsal-covers", share=first.covered)
     prepared = trial.workload.prepared
     began, ended = trials[0].started_at, trials[-1].ended_at
     yield (
@@ -166,10 +183,25 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
 
 def _queue(rehearsal: Rehearsal, behind: Pass) -> Message:
     late, failed = sum(each.late for each in behind.statements), sum(behind.failed.values())
-    values = {"open_s": rehearsal.open_s, "late": late, "due": behind.during.due}
+    where = message("rehearsal-open", open_s=rehearsal.open_s)
+    if behind.behind == "autovacuum":
+        where = message("rehearsal-autovacuum")
+    values = {"where": where, "late": late, "due": behind.during.due}
     if failed:
         return said("rehearsal-queue-failed", failed=failed, **values)
     return said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
+
+
+def _scaled(rehearsal: Rehearsal, found: Pass) -> Values:
+    """How long statements would take with as many rows as production has."""
+    for number, run in enumerate(found.statements, 1):
+        names = (run.table, run.table.rpartition(".")[2])
+        rows = next((rehearsal.rows[name] for name in names if name in rehearsal.rows), 0)
+        took_ns = run.done_ns - run.tried_ns - run.waited_ns
+        if run.rows and rows > run.rows and took_ns >= _LONG_NS:
+            took_s = took_ns / 1e9 * rows / run.rows
+            values = {"rows": rows, "table": run.table, "took_s": took_s}
+            yield "scale", said("rehearsal-scale", number=number, **values)
 
 
 def _safer(rehearsal: Rehearsal) -> Values:
@@ -179,7 +211,7 @@ def _safer(rehearsal: Rehearsal) -> Values:
         yield (
             "safer",
             said(
-                "rehearsal-safer" if len(passes) > 1 else "rehearsal-safer-once",
+                ("rehearsal-safer-once", "rehearsal-safer", "rehearsal-safer-all")[len(passes) - 1],
                 late=sum(run.late for each in passes for run in each.statements),
                 due=sum(each.during.due for each in passes),
                 worst_s=max(each.during.worst_ns for each in passes) / 1e9,
@@ -270,7 +302,7 @@ def _timeline(found: Pass, trials: Sequence[Trial]) -> Figure:
     ends = [run.released_ns / 1e9 for run in found.statements]
     return figure(
         f"{KEY}-{found.form}-{found.behind}",
-        message("chart-rehearsal-open" if found.behind == "open" else "chart-rehearsal-alone"),
+        message(_CHARTS[found.behind]),
         message("chart-rehearsal"),
         columns=("due, s", "took, ms", "cause"),
         data=rows,

@@ -22,13 +22,15 @@ _EXITS = {"safe": 0, "unknown": output.UNKNOWN_EXIT}
 # A rehearsal has its own length, and always copies.
 _LEFT_OUT = ("duration", "transactions", "warmup", "shape", "own", "fresh", "variant", "scripts")
 _OF_LOAD = tuple(o.name for o in OPTIONS if o.run and o.name not in _LEFT_OUT)
-_TERMS = ("open_transaction", "single_transaction", "lock_timeout", "retries", "timeout")
+_TERMS = (
+    *("event", "run", "open_transaction", "autovacuum", "single_transaction", "lock_timeout"),
+    *("retries", "timeout", "production_rows", "safer"),
+)
 
 
 @options.command(
     options.of("file", "like", "anyway", "from_database", "missed"),
-    options.of("event", "run", *_TERMS),
-    options.of("safer", "safer_file"),
+    options.of(*_TERMS, "safer_file"),
     options.of_trial(*_OF_LOAD),
     options.of(*options.ANSWER, "junit", "summary", "progress", "on_store_error", "trust"),
 )
@@ -79,7 +81,7 @@ def rehearse(names: tuple[str, ...], **params: Any) -> int:
 
 def _asked(names: tuple[str, ...], params: dict[str, Any]) -> RehearsalRequest:
     """The request of a command line. Raises PlanError, TrustError."""
-    from pgpaces.trial.rehearse import ask
+    from pgpaces.trial.rehearse import Terms, ask
     from pgpaces.trial.request import workload_of
 
     files = [name for name in names if is_there(Path(name), Path.is_file)]
@@ -94,13 +96,10 @@ def _asked(names: tuple[str, ...], params: dict[str, Any]) -> RehearsalRequest:
     return ask(
         typed,
         workload,
+        Terms(**{name: params[name] for name in Terms.__struct_fields__}),
         files=files,
-        event=params["event"] or "",
-        program=params["program"] or "",
-        find_safer=params["safer"],
         consent=specs.consent(params),
         command=specs.typed_command({**params, "target": [params["target"]]}),
         store=params["store_path"],
         on_store_error=params["on_store_error"],
-        **{name: params[name] for name in _TERMS},
     )

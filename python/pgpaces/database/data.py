@@ -94,7 +94,8 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
         dbname = spec.own or _dbname(spec, fingerprint)
         if not locked(locks, dbname):
             raise ServerError("database-locked", dbname=dbname)
-        ownership.drop_leftovers(admin, locks, say=say)
+        # That of its own name is of an earlier pass of a rehearsal, or is made again.
+        ownership.drop_leftovers(admin, locks, say=say, but=dbname)
         started = time.monotonic()
         target = DatabaseTarget(dbname, fingerprint, spec)
         created = _ensure(access, admin, target, say=say)

@@ -39,6 +39,31 @@ SELECT oid, oid::pg_catalog.regclass::text, relkind::text, relfilenode
 FROM pg_catalog.pg_class WHERE oid >= 16384 AND relkind IN ('r', 'm', 'i')
   AND relnamespace <> 'pg_toast'::pg_catalog.regnamespace
 """
+# Of new indexes and of tables.
+_LARGEST = """
+SELECT oid::pg_catalog.regclass::text, reltuples::bigint FROM pg_catalog.pg_class
+WHERE reltuples > 0 AND (oid = ANY(%s::oid[]) OR oid IN (
+  SELECT indrelid FROM pg_catalog.pg_index WHERE indexrelid = ANY(%s::oid[])))
+ORDER BY reltuples DESC LIMIT 1
+"""
+_KEYS = """
+SELECT c.oid::pg_catalog.regclass::text, pg_catalog.quote_ident(n.nspname) || '.'
+  || pg_catalog.quote_ident(c.relname), attname, pg_catalog.format_type(atttypid, NULL)
+FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = indrelid
+  JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace
+  JOIN pg_catalog.pg_attribute a ON attrelid = indrelid AND attnum = indkey[0]
+WHERE indisprimary AND indnatts = 1 AND c.oid >= 16384
+"""
+# Any dead row makes such a table due, and the work on it takes long.
+_HURRIED = (
+    "autovacuum_enabled, autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0,"
+    " autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1"
+)
+_AUTOVACUUM = """
+SELECT FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_locks l USING (pid)
+WHERE backend_type = 'autovacuum worker' AND l.mode = 'ShareUpdateExclusiveLock'
+  AND l.relation::pg_catalog.regclass::text = ANY(%s::text[])
+"""
 # Names do not matter: a safer form may choose other ones.
 _SCHEMA = """
 SELECT 'column', attrelid::pg_catalog.regclass::text, attname || ' '
@@ -152,7 +177,7 @@ class Migrating:
             if self._session.closed:
                 break
             after = self._relations()
-            done[-1] = replace(done[-1], **self._made(before, after))
+            done[-1] = replace(done[-1], **self._made(before, after, done[-1].locks))
             before, begun = after, None
             if failed:
                 break
@@ -180,11 +205,12 @@ class Migrating:
         """Executes a statement. names: of the relations before its transaction."""
         began_ns, tries, error = self._now_ns(), 0, None
         locks: tuple[tuple[str, str], ...] = ()
-        own = alone and statement.kind == "plain"
+        rows, own = 0, alone and statement.kind == "plain"
         while True:
             tries, tried_ns = tries + 1, self._now_ns()
             try:
-                locks, error = self._execute(statement, names, own=own, inside=not alone), None
+                locks, rows = self._execute(statement, names, own=own, inside=not alone)
+                error = None
                 break
             except psycopg.Error as failed:
                 error = failed
@@ -210,23 +236,27 @@ class Migrating:
             released_ns=STILL,
             tries=tries,
             locks=locks,
+            rows=rows,
             sqlstate=None if error is None else error.sqlstate,
             error=None if words is None else redacted(words),
         )
 
     def _execute(
         self, statement: Statement, names: Names, *, own: bool, inside: bool
-    ) -> tuple[tuple[str, str], ...]:
-        """Executes a statement, in a transaction of its own or not; which locks it has then."""
+    ) -> tuple[tuple[tuple[str, str], ...], int]:
+        """Executes a statement, in a transaction of its own or not.
+
+        Returns the locks that it has then, and how many rows it changed or returned.
+        """
         locks: tuple[tuple[str, str], ...] = ()
         if own:
             self._session.execute("BEGIN")
-        self._session.execute(encoded(statement.text))
+        rows = self._session.execute(encoded(statement.text)).rowcount
         if own or (inside and statement.kind != "end"):
             locks = self._own_locks(names)
         if own:
             self._session.execute("COMMIT")
-        return locks
+        return locks, max(0, rows)
 
     def _own_locks(self, names: Names) -> tuple[tuple[str, str], ...]:
         """What the session holds; what it dropped or renamed has the name that the load knows."""
@@ -237,7 +267,9 @@ class Migrating:
         rows = self._looks.execute(_RELATIONS).fetchall()
         return {oid: (name, kind, node) for oid, name, kind, node in rows}
 
-    def _made(self, before: Names, after: Names) -> dict[str, Any]:
+    def _made(
+        self, before: Names, after: Names, locks: Sequence[tuple[str, str]]
+    ) -> dict[str, Any]:
         """The rewritten tables and the new indexes. A truncated table is new and empty."""
         new = [oid for oid, (_, kind, _) in after.items() if kind == "i" and oid not in before]
         moved = [
@@ -252,9 +284,16 @@ class Migrating:
                 ([*new, *moved],),
             ).fetchall()
         )
+        locked = [
+            oid
+            for oid, (name, kind, _) in after.items()
+            if kind != "i" and (name, "AccessExclusiveLock") in locks
+        ]
+        largest = self._looks.execute(_LARGEST, ([*moved, *locked], new)).fetchone()
         return {
             "rewritten": tuple(after[oid][0] for oid in moved if sizes[oid]),
             "built": tuple((after[oid][0], int(sizes[oid])) for oid in new),
+            **dict(zip(("table", "rows"), largest or (), strict=False)),
         }
 
 
@@ -280,6 +319,23 @@ def holding(
     finally:
         timer.cancel()
         session.close()
+
+
+def keys_of(session: Session) -> dict[str, tuple[str, str]]:
+    """The only column of the primary key of each table, and its type, by names of the table."""
+    rows = session.execute(_KEYS.encode()).fetchall()
+    return {name: (column, kind) for *names, column, kind in rows for name in names}
+
+
+def hurry_autovacuum(session: Session, tables: Sequence[str]) -> None:
+    """Lets an autovacuum begin soon on tables of a copy, and work for long."""
+    for table in tables:  # quoted by the server; a partitioned one has no such settings
+        with contextlib.suppress(psycopg.Error):
+            session.execute(encoded(f"ALTER TABLE {table} SET ({_HURRIED})"))
+
+
+def in_autovacuum(session: Session, tables: Sequence[str]) -> bool:
+    return session.execute(_AUTOVACUUM, (list(tables),)).fetchone() is not None
 
 
 def locks_of(session: Session, statements: Sequence[str]) -> set[tuple[str, str]]:

@@ -152,14 +152,14 @@ def create(admin: Session, dbname: str, owned: Ownership, *, make: Callable[[str
     admin.execute("SELECT /* pgpaces */ pg_advisory_unlock(%s, hashtext(%s))", (LOCK_CLASS, name))
 
 
-def drop_leftovers(admin: Session, locks: Session, *, say: Say) -> int:
-    """Drops the databases that killed runs left on this server; returns the freed bytes.
+def drop_leftovers(admin: Session, locks: Session, *, say: Say, but: str = "") -> int:
+    """Drops the databases that killed runs left on this server but one; returns the freed bytes.
 
     These are copies for trials and unfinished data that no process has locked, and databases
     before their rename. locks: the session of `common`. Raises psycopg.Error if the server is gone.
     """
     freed = 0
-    for dbname in _leftovers(admin, locks):
+    for dbname in (name for name in _leftovers(admin, locks) if name != but):
         try:
             bytes_taken = size(admin, dbname)
             say(message("leftover-dropped", dbname=dbname))

@@ -143,6 +143,15 @@ class View(Struct, frozen=True):
         rows = session.execute(encoded(query), prepare=False)
         return {(row[0], row[1]): Counted(*row[2:]) for row in rows}
 
+    def calls(self, session: Session) -> dict[str, int]:
+        """How often each text was executed by others, without commands such as SET."""
+        query = (
+            f"SELECT {MARK} query, sum(calls)::bigint FROM {self.schema}.pg_stat_statements(true)"
+            f" WHERE query ~* '^\\s*(select|insert|update|delete|merge|with)' {_OWN} GROUP BY 1"
+        )
+        rows = session.execute(encoded(query), prepare=False).fetchall()
+        return {text: calls for text, calls in rows if MARK not in text}
+
     def executed(
         self, session: Session, before: Statements, after: Statements
     ) -> tuple[Executed, ...]:

@@ -6,12 +6,13 @@ The parser is PostgreSQL's: libpg_query, through pgparse.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, extra
 from pgpaces.core.findings import Finding
@@ -23,9 +24,12 @@ Kind = Literal["plain", "begin", "end", "alone"]
 Verdict = Literal["safe", "blocks", "fails", "slows", "unknown"]
 # The worst first.
 VERDICTS: tuple[Verdict, ...] = ("fails", "blocks", "slows", "unknown", "safe")
-# alone: the migration as it is. open: behind an open transaction.
-Behind = Literal["alone", "open"]
+# alone: the migration as it is. open: behind an open transaction. autovacuum: while an autovacuum
+# works on a table of the load.
+Behind = Literal["alone", "open", "autovacuum"]
 Form = Literal["asked", "safer"]
+# Of tables by name, as SQL has it, the only column of the primary key, and its type.
+Keys = Mapping[str, tuple[str, str]]
 
 _BEGINS = ("TRANS_STMT_BEGIN", "TRANS_STMT_START")
 _ENDS = ("TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK")
@@ -61,7 +65,8 @@ class StatementRun(Struct, frozen=True, kw_only=True):
     time; held, waited: for how long. holders: the sessions for which it waited. late: requests that
     were late because of it, the worst by worst_ns. queue: sessions that waited behind it at a time,
     by script (the script of one that is not known is empty). rewritten: tables. built: new indexes
-    with their bytes. error: of the server, if it failed.
+    with their bytes. table, rows: the largest table that it rewrote, indexed, or locked, and about
+    how many rows that has; or the rows that it changed. error: of the server, if it failed.
     """
 
     text: str
@@ -81,6 +86,8 @@ class StatementRun(Struct, frozen=True, kw_only=True):
     queue: Mapping[str, int] = field(default_factory=dict)
     rewritten: tuple[str, ...] = ()
     built: tuple[tuple[str, int], ...] = ()
+    table: str = ""
+    rows: int = 0
     sqlstate: str | None = None
     error: str | None = None
 
@@ -123,8 +130,10 @@ class Pass(Struct, frozen=True, kw_only=True):
     before, during: the requests before it, and from its beginning to the end of the load. failed:
     requests by SQLSTATES that did not occur before it. causes: of the late requests: `migration`,
     `resources`, `after`, `unexplained`. clients: of the load. wal_bytes: written meanwhile, without
-    what the load writes. schema: a hash of the schema afterwards. requests: those that missed, or a
-    part of them. findings: what decides the verdict, and what weakens it.
+    what the load writes. schema: a hash of the schema afterwards. sql: of a safer form. covered:
+    the share of the source's calls whose statements the load has; None: unknown. in_doubt: it
+    blocks for a short time on a machine whose CPUs are busy, which may be the reason. requests:
+    those that missed, or a part of them. findings: what decides the verdict, and what weakens it.
     """
 
     form: Form
@@ -138,6 +147,9 @@ class Pass(Struct, frozen=True, kw_only=True):
     clients: int = 0
     wal_bytes: int | None = None
     schema: str = ""
+    sql: str = ""
+    covered: float | None = None
+    in_doubt: bool = False
     outage: Outage | None = None
     requests: tuple[MissedRequest, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -189,6 +201,17 @@ def split(text: str, path: str = "") -> Iterator[Statement]:
         yield Statement(found, _kind(name, tree, concurrent), name, concurrent)
 
 
+def fingerprint(text: str) -> str | None:
+    """What statements have in common that differ in constants; None if it is not SQL."""
+    import pgparse
+
+    try:
+        found: str = pgparse.fingerprint(text)
+    except pgparse.PGQueryError:
+        return None
+    return found
+
+
 def _options(tree: Mapping[str, Any]) -> list[str]:
     every = [*tree.get("params", ()), *tree.get("options", ())]
     return [each["DefElem"]["defname"] for each in every if "DefElem" in each]
@@ -220,11 +243,12 @@ def _bare(text: str) -> str:
 
 
 class Rehearsal(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rehearsal"):
-    """A rehearsed migration: its passes, and a safer form of it, if there is one to try.
+    """A rehearsed migration, and its passes.
 
     name: of its first file. sha256: of its text. source: the name of the database that is copied.
-    open_s: how long the open transaction stays open; 0: there is none. separated: only the safer
-    form has a transaction for each statement. interrupted: by its user.
+    open_s: how long the open transaction stays open; 0: there is none. autovacuum: whether there is
+    a pass with one. separated: only the safer form has a transaction for each statement. rows: of
+    production's tables, if the copy is smaller. interrupted: by its user.
     """
 
     id: str
@@ -232,14 +256,26 @@ class Rehearsal(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rehear
     sha256: str
     open_s: float
     source: str = ""
+    autovacuum: bool = False
     separated: bool = False
+    rows: Mapping[str, int] = field(default_factory=dict)
     interrupted: bool = False
-    safer: str | None = None
     passes: tuple[Pass, ...] = ()
 
     @property
     def behinds(self) -> tuple[Behind, ...]:
-        return ("alone", "open") if self.open_s else ("alone",)
+        asked = {"alone": True, "open": bool(self.open_s), "autovacuum": self.autovacuum}
+        return tuple(behind for behind in get_args(Behind) if asked[behind])
+
+    @property
+    def safer(self) -> str:
+        """The safer form that was rehearsed; empty if there was none."""
+        return next((each.sql for each in self.passes if each.form == "safer"), "")
+
+    def with_passes(self, passes: Iterable[Pass]) -> Rehearsal:
+        """With these; of those that were repeated, the last."""
+        last = {(each.form, each.behind): each for each in passes}
+        return replace(self, passes=tuple(last.values()))
 
     def of(self, form: Form, behind: Behind) -> Pass | None:
         return next((p for p in self.passes if (p.form, p.behind) == (form, behind)), None)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import psycopg
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.analysis.rehearsal import Evidence, judge
@@ -27,7 +28,7 @@ from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.core.record import Interval
 from pgpaces.core.texts import Warned
-from pgpaces.core.units import duration_ns
+from pgpaces.core.units import digits, duration_ns
 from pgpaces.database import migration, ownership
 from pgpaces.database.access import (
     MAINTENANCE,
@@ -44,17 +45,21 @@ from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import locks, plans
 from pgpaces.monitor.locks import LockSampler
+from pgpaces.monitor.sizes import View
 from pgpaces.spec import trust
 from pgpaces.spec.design import Experiment
 from pgpaces.spec.load import limit_ns
 from pgpaces.spec.migration import (
     Behind,
     Form,
+    Keys,
     Outage,
     Pass,
     Rehearsal,
     Statement,
     StatementRun,
+    Verdict,
+    fingerprint,
     read,
     split,
 )
@@ -84,11 +89,33 @@ _HELD_BEFORE_S, _LOOK_S = 0.2, 0.05
 _PASSES: Mapping[tuple[Form, Behind], str] = {
     ("asked", "alone"): "rehearsal-asked-alone",
     ("asked", "open"): "rehearsal-asked-open",
+    ("asked", "autovacuum"): "rehearsal-asked-autovacuum",
     ("safer", "alone"): "rehearsal-safer-alone",
     ("safer", "open"): "rehearsal-safer-open",
+    ("safer", "autovacuum"): "rehearsal-safer-autovacuum",
 }
+# A pass whose verdict is in doubt (analysis/rehearsal.py) is repeated until it has run so often.
+_PASSES_MAX = 3
+# An autovacuum is awaited so long.
+_AUTOVACUUM_S = 120
 # A safer form waits for its locks half the latency limit at a time, so often.
 _SAFER_TRIES = 30
+_SETS = "VariableSetStmt"
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What to rehearse besides files, and how; options.toml explains each."""
+
+    event: str | None = None
+    program: str | None = None
+    open_transaction: str = "3s"
+    autovacuum: bool = False
+    single_transaction: bool = False
+    lock_timeout: str | None = None
+    retries: int = 0
+    timeout: str = "10min"
+    safer: bool = True
+    production_rows: Sequence[str] = ()
 
 
 class RehearsalRequest(Struct, frozen=True):
@@ -96,7 +123,8 @@ class RehearsalRequest(Struct, frozen=True):
 
     Instead of statements it may have an event of a managed server, or a program that migrates.
     open_s: how long the open transaction stays open; 0: no such pass. tries: of a statement that
-    its lock_timeout ends. find_safer: rehearse a safer form if the migration is not safe.
+    its lock_timeout ends. find_safer: rehearse a safer form if the migration is not safe. rows: of
+    production's tables.
     """
 
     load: Request
@@ -104,27 +132,22 @@ class RehearsalRequest(Struct, frozen=True):
     text: str
     statements: tuple[Statement, ...]
     open_s: float = 3.0
+    autovacuum: bool = False
     event: str = ""
     program: str = ""
     tries: int = 1
     timeout_s: float = 600.0
     find_safer: bool = True
+    rows: Mapping[str, int] = field(default_factory=dict)
     command: str = ""
 
 
-def ask(  # noqa: PLR0913 - the options of a command, all by keyword
+def ask(
     typed: Spec,
     base: Workload,
+    terms: Terms,
     *,
     files: Sequence[str] = (),
-    event: str = "",
-    program: str = "",
-    open_transaction: str = "3s",
-    single_transaction: bool = False,
-    lock_timeout: str | None = None,
-    retries: int = 0,
-    timeout: str = "10min",
-    find_safer: bool = True,
     consent: Consent,
     command: str = "",
     **more: Any,
@@ -133,19 +156,22 @@ def ask(  # noqa: PLR0913 - the options of a command, all by keyword
 
     more: other fields of the load's request. Raises PlanError, TrustError.
     """
+    event, program = terms.event or "", terms.program or ""
     given = [word for word, value in (("--event", event), ("--run", program)) if value]
     if len(given) + bool(files) > 1:
         raise PlanError("cannot-combine", options=[*given, *files[:1]])
     if not files and not given:
         raise PlanError("migration-missing")
     text, statements = read(files) if files else (event or program, ())
+    if event == "checkpoint":
+        statements = tuple(split(event))
+    elif event and event not in EVENTS:
+        program = event
     if program:
         _confirm(program, consent)
-    statements = _as_asked(
-        statements, single=single_transaction, lock_timeout=lock_timeout, retries=retries
-    )
-    timeout_s = duration_ns(timeout, "--timeout") / 1e9
-    open_s = duration_ns(open_transaction, "--open-transaction", zero=True) / 1e9
+    statements = _as_asked(statements, terms)
+    timeout_s = duration_ns(terms.timeout, "--timeout") / 1e9
+    open_s = duration_ns(terms.open_transaction, "--open-transaction", zero=True) / 1e9
     spec = {**typed, "duration": f"{timeout_s + open_s + _AROUND_S:g}s", "warmup": _WARMUP}
     if not any(name.partition(".")[0] == "latency_limit" for name in (*typed, *base.load)):
         spec["latency_limit"] = _LIMIT
@@ -154,20 +180,31 @@ def ask(  # noqa: PLR0913 - the options of a command, all by keyword
         # A managed server of the same major version as the source, which is only read.
         with connect(Access(keywords_of(source), Path("psql"))) as session:
             spec["server"] = str(session.info.server_version // 10_000)
+    if terms.autovacuum and "target" not in spec:
+        spec.setdefault("server_set.autovacuum_naptime", "1s")
     return RehearsalRequest(
         load=request_of(spec, base, consent=consent, **more),
         name=Path(files[0]).name if files else text,
         text=text,
         statements=statements,
-        event=event,
+        event=event if event in EVENTS else "",
         program=program,
         # An event has no lock to wait for.
         open_s=0.0 if event else open_s,
-        tries=1 + retries,
+        autovacuum=terms.autovacuum and not event,
+        tries=1 + terms.retries,
         timeout_s=timeout_s,
-        find_safer=find_safer and bool(files),
+        find_safer=terms.safer and bool(files),
+        rows=dict(map(_table_rows, terms.production_rows)),
         command=command,
     )
+
+
+def _table_rows(text: str) -> tuple[str, int]:
+    table, _, rows = text.rpartition("=")
+    if not table or (count := digits(rows.replace(",", "").replace("_", ""))) is None:
+        raise PlanError("not-table-rows", value=text)
+    return table, count
 
 
 def _confirm(program: str, consent: Consent) -> None:
@@ -176,10 +213,9 @@ def _confirm(program: str, consent: Consent) -> None:
         raise TrustError("command-unconfirmed", command=program)
 
 
-def _as_asked(
-    statements: tuple[Statement, ...], *, single: bool, lock_timeout: str | None, retries: int
-) -> tuple[Statement, ...]:
+def _as_asked(statements: tuple[Statement, ...], terms: Terms) -> tuple[Statement, ...]:
     """The statements with what options add to them."""
+    single, retries = terms.single_transaction, terms.retries
     kinds = [each.kind for each in statements if each.kind in ("begin", "end")]
     if kinds[-1:] == ["begin"]:
         raise PlanError("migration-left-open")
@@ -188,8 +224,8 @@ def _as_asked(
         raise PlanError("cannot-combine", options=["--single-transaction", other])
     if single:
         statements = (Statement("BEGIN", "begin"), *statements, Statement("COMMIT", "end"))
-    if lock_timeout:
-        ms = max(1, duration_ns(lock_timeout, "--lock-timeout") // 1_000_000)
+    if terms.lock_timeout:
+        ms = max(1, duration_ns(terms.lock_timeout, "--lock-timeout") // 1_000_000)
         statements = (Statement(f"SET lock_timeout = '{ms}ms'"), *statements)
     return statements
 
@@ -230,9 +266,10 @@ def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehea
             name=asked.name,
             sha256=hashlib.sha256(asked.text.encode()).hexdigest(),
             open_s=asked.open_s,
+            autovacuum=asked.autovacuum,
             separated=any(each.kind == "begin" for each in asked.statements),
+            rows=asked.rows,
             source=source_name(load.from_database or load.workload.name),
-            safer=safer(asked.statements, limit_ns(load.trial)) if asked.find_safer else None,
         )
         state: ExperimentState = "interrupted"
         clusters = stack.enter_context(closing(Clusters()))
@@ -282,7 +319,8 @@ class _Passes:
     ) -> None:
         self._asked, self._rehearsal = asked, rehearsal
         self._where, self._context, self._stack = where, context, stack
-        self._copy = ""
+        self._copy, self._number = "", 0
+        self._keys: Keys = {}
 
     def drop_copy(self) -> None:
         """Drops the copy of the source of which each pass had a copy."""
@@ -295,55 +333,72 @@ class _Passes:
             admin.execute(ownership.forced_drop(admin, self._copy, if_exists=True))
 
     def run(self) -> Rehearsal:
-        """The migration as it is, alone and behind an open transaction; then a safer form."""
-        rehearsal, found = self._rehearsal, list[Pass]()
-        for behind in rehearsal.behinds:
-            found.append(self._pass(self._asked.statements, "asked", behind, number=len(found)))
-            if found[-1].verdict == "unknown" or self._context.stops.requests:
-                break
+        """The migration as it is, alone and with others in its way; then a safer form."""
+        rehearsal, asked = self._rehearsal, self._asked
+        found = self._each("asked", asked.statements, "", until=("unknown",))
+        by_behind = {each.behind: each for each in found}
         harms = {each.verdict for each in found} - {"safe"}
-        if rehearsal.safer is not None and harms and "unknown" not in harms:
-            statements = tuple(split(rehearsal.safer))
+        if asked.find_safer and harms and "unknown" not in harms and not self._stopping:
+            behind = by_behind.get("autovacuum")
+            sql = safer(
+                asked.statements,
+                limit_ns(asked.load.trial),
+                runs=by_behind["alone"].statements,
+                keys=self._keys,
+                before_autovacuum=behind is not None and behind.verdict == "blocks",
+            )
             # A lock_timeout alone helps against waiting, and nothing else.
-            texts = [each.text for each in statements if each.name != "VariableSetStmt"]
-            same = texts == [each.text for each in self._asked.statements]
-            if same and found[0].verdict != "safe":
-                rehearsal = replace(rehearsal, safer=None)
-            else:
-                self._try_safer(statements, found)
-        stopped = bool(self._context.stops.requests)
-        return replace(rehearsal, passes=tuple(found), interrupted=stopped)
+            texts = [each.text for each in split(sql or "SELECT") if each.name != _SETS]
+            same = texts == [each.text for each in asked.statements]
+            if sql and not (same and by_behind["alone"].verdict != "safe"):
+                others = tuple(verdict for verdict in get_args(Verdict) if verdict != "safe")
+                found += self._each("safer", tuple(split(sql)), sql, until=others)
+        return replace(rehearsal.with_passes(found), interrupted=self._stopping)
 
-    def _try_safer(self, statements: Sequence[Statement], found: list[Pass]) -> None:
-        """The passes of the safer form until one is not safe; what was found before stays."""
+    @property
+    def _stopping(self) -> bool:
+        return bool(self._context.stops.requests)
+
+    def _each(
+        self, form: Form, statements: Sequence[Statement], sql: str, *, until: Sequence[Verdict]
+    ) -> list[Pass]:
+        """The passes of a form until one has one of these verdicts; what was found before stays."""
+        found: list[Pass] = []
         for behind in self._rehearsal.behinds:
-            if self._context.stops.requests:
-                return
             try:
-                found.append(self._pass(statements, "safer", behind, number=len(found)))
+                for _ in range(_PASSES_MAX):
+                    one = self._pass(statements, form, behind, sql=sql)
+                    if not one.in_doubt or self._stopping:
+                        break
             except PgpacesError as error:
+                if form == "asked":
+                    raise
                 self._context.listener.say(Warned(error.message))
-                return
-            if found[-1].verdict != "safe":
-                return
+                return found
+            found.append(one)
+            if one.verdict in until or self._stopping:
+                break
+        return found
 
     def _pass(
-        self, statements: Sequence[Statement], form: Form, behind: Behind, *, number: int
+        self, statements: Sequence[Statement], form: Form, behind: Behind, *, sql: str
     ) -> Pass:
         asked, context = self._asked, self._context
         context.listener.say(message(_PASSES[form, behind]))
-        asked = replace(asked, tries=asked.tries if form == "asked" else _SAFER_TRIES)
+        if form == "safer":
+            asked = replace(asked, tries=_SAFER_TRIES, text=sql)
         during = DuringLoad(
             statements, asked, form=form, behind=behind, stack=self._stack, context=context
         )
-        place = Place(self._rehearsal.id, f"{number + 1}", {}, number + 1)
+        self._number += 1
+        place = Place(self._rehearsal.id, f"{self._number}", {}, self._number)
         with ExitStack() as own:
             outcome = run_at(
                 self._where,
                 replace(asked.load, place=place),
                 replace(context, companion=during, resources=own),
             )
-        self._copy = during.copied
+        self._copy, self._keys = during.copied, during.keys
         if error := outcome.error or outcome.store_error:
             raise error
         assert outcome.trial.rehearsed is not None
@@ -400,7 +455,7 @@ class DuringLoad(Companion):
         stack: ExitStack,
         context: TrialContext,
     ) -> None:
-        self.copied = ""
+        self.copied, self.keys = "", dict[str, tuple[str, str]]()
         self._statements, self._asked, self._stops = statements, asked, context.stops
         self._say = context.listener.say
         self._stack, self._sessions = stack, ExitStack()
@@ -412,6 +467,8 @@ class DuringLoad(Companion):
         self._tables: list[str] = []
         self._others = frozenset[str]()
         self._whole, self._why = False, ""
+        self._pressure: float | None = None
+        self._covered: float | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="pgpaces-migration", daemon=True)
 
@@ -424,7 +481,11 @@ class DuringLoad(Companion):
         with sessions.errors("admin-session-failed"):
             self._admin = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
             self._sessions.callback(self._admin.close)
-            self._locks = self._load_locks()
+            self.keys = migration.keys_of(self._admin)
+            texts = self._load_texts()
+            self._locks = self._load_locks(texts)
+            if (self._form, self._behind) == ("asked", "alone"):
+                self._covered = covered(self._asked.load.from_database, texts)
             self._action, ready = self._acts(ready)
             self._sessions.callback(self._action.close)
             self._sampler = LockSampler(
@@ -476,7 +537,8 @@ class DuringLoad(Companion):
         with contextlib.suppress(psycopg.Error):
             schema = migration.schema_of(self._admin)
         self._action.close()
-        found = replace(judge(self._evidence()), schema=schema)
+        sql = self._asked.text if self._form == "safer" else ""
+        found = replace(judge(self._evidence()), schema=schema, sql=sql, covered=self._covered)
         if self._why:
             stopped = finding("rehearsal-stopped", why=self._why)
             found = replace(found, verdict="unknown", findings=(stopped, *found.findings))
@@ -488,9 +550,9 @@ class DuringLoad(Companion):
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns
 
-    def _load_locks(self) -> dict[str, frozenset[str]]:
-        """What each relation is locked with by the scripts; each statement is executed once."""
-        found: dict[str, set[str]] = {}
+    def _load_texts(self) -> list[list[str]]:
+        """The statements of each script, without those that begin and end transactions."""
+        found: list[list[str]] = []
         for component in self._ready.components:
             variables = tuple(component.work.variables().items())
             for script in component.scripts:
@@ -499,8 +561,15 @@ class DuringLoad(Companion):
                         script.name, script.text, variables, seed=component.plan.seed
                     )
                     texts = [sql for _, sql in statements if plans.kind_of(sql) != "transaction"]
-                    for relation, mode in migration.locks_of(self._admin, texts):
-                        found.setdefault(relation, set()).add(mode)
+                    found.append(texts)
+        return found
+
+    def _load_locks(self, scripts: Sequence[Sequence[str]]) -> dict[str, frozenset[str]]:
+        """What each relation is locked with by the scripts; each statement is executed once."""
+        found: dict[str, set[str]] = {}
+        for texts in scripts:
+            for relation, mode in migration.locks_of(self._admin, texts):
+                found.setdefault(relation, set()).add(mode)
         return {relation: frozenset(modes) for relation, modes in found.items()}
 
     def _all_locks(self) -> dict[str, frozenset[str]]:
@@ -524,28 +593,48 @@ class DuringLoad(Companion):
             used = self._all_locks()
             self._tables = migration.tables_of(self._admin, sorted(used))
             self._others = frozenset(migration.every_table(self._admin)) - used.keys()
-            with ExitStack() as stack:
-                if self._behind == "open":
-                    held = migration.holding(self._keywords, self._tables, self._asked.open_s)
-                    timer = stack.enter_context(held)
-                    if self._rest(_HELD_BEFORE_S):
-                        return
-                self._began_ns = self._now_ns()
-                self._say(message("rehearsal-migrates"))
-                self._runs = self._action.run()
-                self._ended_ns = self._now_ns()
-                self._read_wal()
-                while self._behind == "open" and timer.is_alive():
-                    if self._rest(_LOOK_S):
-                        break
-                self._whole = self._action.whole and not self._rest(AFTER_S)
-                if self._action.timed_out:
-                    self._why = message("rehearsal-timed-out", timeout_s=self._asked.timeout_s)
+            self._migrate()
         except psycopg.Error as error:
             self._why = str(error).strip() or type(error).__name__
         finally:
             self._sampler.stop()
             self._load.stop()
+
+    def _migrate(self) -> None:
+        """The migration with what is in its way, and the part after it."""
+        with ExitStack() as stack:
+            timer = None
+            if self._behind == "autovacuum" and not self._autovacuum():
+                self._why = message("rehearsal-no-autovacuum", wait_s=_AUTOVACUUM_S)
+                return
+            if self._behind == "open":
+                held = migration.holding(self._keywords, self._tables, self._asked.open_s)
+                timer = stack.enter_context(held)
+                if self._rest(_HELD_BEFORE_S):
+                    return
+            self._began_ns, stalled_ns = self._now_ns(), _stalled_ns()
+            self._say(message("rehearsal-migrates"))
+            self._runs = self._action.run()
+            self._ended_ns = self._now_ns()
+            if stalled_ns is not None:
+                spent_ns = max(1, self._ended_ns - self._began_ns)
+                self._pressure = ((_stalled_ns() or 0) - stalled_ns) / spent_ns
+            self._read_wal()
+            while timer is not None and timer.is_alive():
+                if self._rest(_LOOK_S):
+                    break
+            self._whole = self._action.whole and not self._rest(AFTER_S)
+            if self._action.timed_out:
+                self._why = message("rehearsal-timed-out", timeout_s=self._asked.timeout_s)
+
+    def _autovacuum(self) -> bool:
+        """Waits until an autovacuum works on a table of the load, and says whether one does."""
+        migration.hurry_autovacuum(self._admin, self._tables)
+        deadline = time.monotonic() + _AUTOVACUUM_S
+        while not (found := migration.in_autovacuum(self._admin, self._tables)):
+            if time.monotonic() > deadline or self._rest(_LOOK_S):
+                break
+        return found
 
     def _rest(self, seconds: float) -> bool:
         """Waits; whether the end was requested meanwhile."""
@@ -595,7 +684,36 @@ class DuringLoad(Companion):
             period_ns=self._period_ns,
             began_ns=self._began_ns,
             ended_ns=self._ended_ns,
+            pressure=self._pressure,
             wal_bytes=self._wal_bytes(),
             outage=self._action.outage,
             interrupted=not self._whole and not self._why,
         )
+
+
+def _stalled_ns() -> int | None:
+    """How long tasks of this machine have waited for a CPU since its start; None: unknown."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/pressure/cpu").read_text("ascii")
+        if match := re.search(r"^some .* total=(\d+)", text, re.MULTILINE):
+            return int(match[1]) * 1000
+    return None
+
+
+def covered(source: str | None, scripts: Sequence[Sequence[str]]) -> float | None:
+    """The share of a source's calls whose statements scripts have too.
+
+    None if the source is no DSN, or its pg_stat_statements cannot be read.
+    """
+    if source is None or not is_dsn(source):
+        return None
+    with (
+        contextlib.suppress(psycopg.Error, PgpacesError),
+        connect(Access(keywords_of(source), Path("psql"))) as session,
+    ):
+        view = View.of(session)
+        calls = {} if view is None else view.calls(session)
+        own = {fingerprint(text) for texts in scripts for text in texts} - {None}
+        shared = sum(count for text, count in calls.items() if fingerprint(text) in own)
+        return shared / sum(calls.values()) if calls else None
+    return None

@@ -94,8 +94,9 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Rehearsal):
         trials = [digest.trial for digest in digests if digest.trial.rehearsed is not None]
-        passes = tuple(trial.rehearsed for trial in trials if trial.rehearsed is not None)
-        section = rehearse.section(replace(goal, passes=passes), trials)
+        goal = goal.with_passes(t.rehearsed for t in trials if t.rehearsed is not None)
+        goal = replace(goal, interrupted=row.state == "interrupted")
+        section = rehearse.section(goal, trials)
     elif isinstance(goal, Pairing):
         section = _comparison(goal, tells, about)
     else:
