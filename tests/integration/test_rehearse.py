@@ -257,15 +257,24 @@ def test_a_migration_that_takes_too_long_is_not_judged(rehearse):
     assert [each["name"] for each in answer["passes"][0]["findings"]][:1] == ["rehearsal-stopped"]
 
 
-PROGRAM = "psql -Xqc 'BEGIN; LOCK TABLE orders IN SHARE MODE; SELECT pg_sleep(0.5); COMMIT'"
+PROGRAM = "psql -Xqc 'BEGIN; CREATE INDEX i ON orders (amount); SELECT pg_sleep(0.5); COMMIT'"
 
 
-def test_the_locks_of_a_program_are_seen_once_somebody_confirmed_it(rehearse):
-    options = ("--open-transaction", "0", "--run", PROGRAM)
+def test_the_commands_of_a_program_are_seen_once_somebody_confirmed_it(rehearse):
+    options = ("--open-transaction", "0", "--run", f"{PROGRAM} -c 'ALTER TABLE orders ADD x int'")
     code, answer = rehearse("", *options, "--trust")
-    [statement] = answer["passes"][0]["statements"]
-    assert (code, answer["verdict"], statement["mode"]) == (30, "blocks", "ShareLock")
-    assert statement["held_ns"] == pytest.approx(500e6, abs=100e6)
+    [only] = answer["passes"]
+    index, column, whole = only["statements"]
+    assert (code, answer["verdict"], index["mode"]) == (30, "blocks", "ShareLock")
+    assert [index["text"], column["text"]] == ["CREATE INDEX public.i", "ALTER TABLE public.orders"]
+    assert index["held_ns"] == pytest.approx(500e6, abs=100e6)
+    assert (index["late"] > 0, whole["late"], whole["held_ns"]) == (True, 0, 0)
+    assert ["orders", "AccessExclusiveLock"] in column["locks"]
+    options = ("--open-transaction", "0", "--run", PROGRAM.replace("0.5", "9"))
+    code, answer = rehearse("", *options, "--trust", "--timeout", "1s")
+    assert (code, answer["verdict"]) == (32, "unknown")
+    assert answer["passes"][0]["findings"][0]["name"] == "rehearsal-stopped"
+    options = ("--open-transaction", "0", "--run", PROGRAM)
     code, told = rehearse("", *options)
     assert (code, sentence("command-unconfirmed", command=PROGRAM) in told) == (6, True)
 

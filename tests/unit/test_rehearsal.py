@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis.rehearsal import Evidence, Look, Wait, conflicts, judge, shown_mode
+from pgpaces.analysis.rehearsal import (
+    Evidence,
+    Look,
+    Wait,
+    by_commands,
+    conflicts,
+    judge,
+    shown_mode,
+)
 from pgpaces.core.findings import catalog
 from pgpaces.core.record import Interval, Missed, Tally
 from pgpaces.core.times import times_of
@@ -237,7 +245,41 @@ def test_samples_tell_how_long_an_unknown_program_held_a_lock():
     looks = [*held(0, 80), *held(900, 1200)]
     found = seen(looks=looks, runs=(run(None, lasted=2000 * MS),), known=False)
     assert found.statements[0].held_ns == pytest.approx(300 * MS, abs=PERIOD)
-    assert names(found) == ["lock-held"]
+    assert names(found) == ["lock-held", "commands-not-traced"]
+
+
+def test_samples_of_a_program_are_those_of_the_command_that_it_executed():
+    command = run(("orders", "ShareLock"), lasted=40 * MS)
+    whole = run(None, lasted=900 * MS)
+    spans = range(BEGAN + 10 * MS, BEGAN + 500 * MS, PERIOD)
+    holds = [Look(at, 0, (), MOVERS, frozenset({("orders", "ShareLock")})) for at in spans]
+    looks, runs = by_commands([*holds, Look(BEGAN + 600 * MS, 0, (), MOVERS)], [command, whole])
+    assert [look.statement for look in looks[:2]] == [0, 0]
+    assert {look.statement for look in looks[3:]} == {1}
+    assert runs == [replace(command, released_ns=spans[-1]), whole]
+    found = seen(looks=looks, runs=runs, known=False)
+    first, last = found.statements
+    assert first.held_ns == pytest.approx(490 * MS, abs=PERIOD)
+    assert (last.held_ns, names(found)) == (0, ["lock-held"])
+
+
+@pytest.mark.parametrize(
+    ("waited", "blocks"), [(90 * MS, False), (100 * MS, True)], ids=["short", "long"]
+)
+def test_rows_of_a_statement_that_commits_meanwhile_block_as_long_as_somebody_waits(waited, blocks):
+    wait = Wait(11, (PID,), "ShareLock", "", BEGAN + 60 * MS - waited)
+    found = seen(
+        runs=(run(None, lasted=5 * SECOND_NS),), looks=[Look(BEGAN + 60 * MS, 0, (wait,), MOVERS)]
+    )
+    assert names(found) == ["rows-held"] * blocks
+
+
+@pytest.mark.parametrize(
+    ("held", "pressure", "doubt"),
+    [(250, 0.6, True), (250, 0.4, False), (250, None, False), (350, 0.6, False), (50, 0.6, False)],
+)
+def test_a_short_block_on_a_busy_machine_is_in_doubt(held, pressure, doubt):
+    assert seen(runs=(run(lasted=held * MS),), pressure=pressure).in_doubt is doubt
 
 
 MODES = {

@@ -128,6 +128,32 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return min((ns for ns in self.limits_ns if ns), default=0)
 
 
+def by_commands(
+    looks: Sequence[Look], runs: Sequence[StatementRun]
+) -> tuple[list[Look], list[StatementRun]]:
+    """The samples of a program by the command that it executed then; the program itself is last.
+
+    A command's locks are held until the last sample in a row that shows one of them.
+    """
+    *commands, whole = runs
+    ended: list[StatementRun] = []
+    for run in commands:
+        released_ns = run.done_ns
+        for look in looks:
+            if look.at_ns > run.done_ns and not look.held & {*run.locks}:
+                break
+            released_ns = max(released_ns, look.at_ns)
+        ended.append(replace(run, released_ns=released_ns))
+
+    def number(look: Look) -> int:
+        spans = ((run.began_ns, run.done_ns) for run in commands)
+        return next((n for n, (a, b) in enumerate(spans) if a <= look.at_ns <= b), len(commands))
+
+    placed = [look if look.statement is None else replace(look, statement=number(look))
+              for look in looks]  # fmt: skip
+    return placed, [*ended, whole]
+
+
 def conflicts(mode: str, others: Iterable[str]) -> bool:
     return any(other in _CONFLICTS.get(mode, ()) for other in others)
 
@@ -253,6 +279,8 @@ def _reasons(
     )
     if unused := [name for name in taken if name in seen.others]:
         yield finding("tables-without-load", tables=unused)
+    if not seen.known and len(runs) == 1:
+        yield finding("commands-not-traced")
 
 
 def _invalid(seen: Evidence, before: Phase) -> Iterable[Finding]:
@@ -424,7 +452,9 @@ def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
         relation, mode = lock = min(strong, key=longest)
         held_ns = max(0, run.released_ns - got_ns(lock))
     elif strong:
-        held_ns, relation, mode = max((_longest(seen, looks, lock), *lock) for lock in strong)
+        # A program may keep it for longer than its command takes.
+        later = [look for look in seen.looks if look.at_ns >= run.began_ns]
+        held_ns, relation, mode = max((_longest(seen, later, lock), *lock) for lock in strong)
     elif stops:
         relation, mode = stops[0][1].relation, stops[0][1].mode
     holders = dict.fromkeys(chain.from_iterable(wait.who for _, wait in own))

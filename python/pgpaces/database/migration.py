@@ -84,6 +84,79 @@ FROM pg_catalog.pg_index WHERE indexrelid >= 16384
 """
 
 
+# What a program executes, by event triggers on the copy: when each command and rewrite was.
+_TRACE = """
+CREATE SCHEMA pgpaces_trace;
+CREATE TABLE pgpaces_trace.commands (at timestamptz, what text, tag text, locks text[][]);
+CREATE FUNCTION pgpaces_trace.seen() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT AS $$
+DECLARE
+  what text := '';
+  locks text[][];
+BEGIN
+  IF TG_EVENT = 'ddl_command_end' THEN
+    SELECT pg_catalog.string_agg(DISTINCT object_identity, ', ') INTO what
+    FROM pg_catalog.pg_event_trigger_ddl_commands();
+    SELECT pg_catalog.array_agg(ARRAY[relation::pg_catalog.regclass::text, mode]) INTO locks
+    FROM pg_catalog.pg_locks
+    WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation' AND granted
+      AND relation >= 16384 AND relation <> 'pgpaces_trace.commands'::pg_catalog.regclass;
+  ELSIF TG_EVENT = 'table_rewrite' THEN
+    what := pg_catalog.pg_event_trigger_table_rewrite_oid()::pg_catalog.regclass::text;
+  END IF;
+  INSERT INTO pgpaces_trace.commands
+  VALUES (pg_catalog.clock_timestamp(), what, TG_EVENT || ' ' || TG_TAG, locks);
+END $$;
+"""
+_EVENTS = ("ddl_command_start", "ddl_command_end", "table_rewrite")
+_CLOCK = "SELECT extract(epoch FROM pg_catalog.clock_timestamp())::float8"
+_TRACED = """
+SELECT tag, what, extract(epoch FROM at)::float8, locks FROM pgpaces_trace.commands ORDER BY at
+"""
+
+
+def trace(session: Session) -> bool:
+    """Lets event triggers of a copy report what others execute; false without a superuser."""
+    try:
+        with session.transaction():
+            session.execute(_TRACE.encode())
+            for event in _EVENTS:
+                session.execute(
+                    f"CREATE EVENT TRIGGER pgpaces_{event} ON {event}"
+                    " EXECUTE PROCEDURE pgpaces_trace.seen()".encode()
+                )
+    except psycopg.Error:
+        return False
+    return True
+
+
+def traced(session: Session, now_ns: Callable[[], int]) -> list[StatementRun]:
+    """The commands that event triggers reported and whose transactions were committed."""
+    offset_ns = now_ns() - round(float(sessions.scalar(session, _CLOCK)) * 1e9)
+    found: list[StatementRun] = []
+    began_ns, rewritten = 0, list[str]()
+    for tag, what, at_s, locks in session.execute(_TRACED.encode()).fetchall():
+        event, _, word = tag.partition(" ")
+        at_ns = round(at_s * 1e9) + offset_ns
+        if event == "ddl_command_start":
+            began_ns, rewritten = at_ns, []
+        elif event == "table_rewrite":
+            rewritten.append(what)
+        else:
+            found.append(
+                StatementRun(
+                    text=f"{word} {what or ''}".strip(),
+                    began_ns=began_ns,
+                    tried_ns=began_ns,
+                    done_ns=at_ns,
+                    released_ns=at_ns,
+                    locks=tuple((relation, mode) for relation, mode in locks or ()),
+                    rewritten=tuple(rewritten),
+                )
+            )
+    return found
+
+
 class Migrating:
     """One execution of a migration.
 

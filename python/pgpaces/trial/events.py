@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pgpaces.core import sessions
 from pgpaces.core.errors import PlanError
 from pgpaces.core.texts import Say, redacted
-from pgpaces.database import programs, psql
+from pgpaces.database import migration, programs, psql
 from pgpaces.database.access import Access
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import locks
@@ -41,18 +41,30 @@ _PROMOTE_S, _BACK_S = 60, 120.0
 
 
 class Program:
-    """A program that migrates, in an environment that names the copy."""
+    """A program that migrates, in an environment that names the copy.
 
-    known, pids, outage, timed_out = False, None, None, False
+    traced: event triggers report the commands that it executes.
+    """
+
+    known, pids, outage = False, None, None
 
     def __init__(
-        self, command: str, ready: ReadyTrial, now_ns: Callable[[], int], *, say: Say
+        self,
+        command: str,
+        ready: ReadyTrial,
+        now_ns: Callable[[], int],
+        *,
+        timeout_s: float,
+        say: Say,
     ) -> None:
         self.at: int | None = None
-        self.whole = True
+        self.whole, self.timed_out, self._timeout_s = True, False, timeout_s
         self._command, self._now_ns = command, now_ns
         self._stack = ExitStack()
         keywords = {**for_driver(ready.primary()), "application_name": locks.PROGRAM}
+        self._looks = sessions.connect(keywords, "pgpaces sensor", prepare_threshold=None)
+        self._stack.callback(self._looks.close)
+        self.traced = migration.trace(self._looks)
         way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
         workload = replace(ready.request.workload, folder=Path.cwd())
         way_in = programs.program_environment(way, workload, {}, say=say)
@@ -63,20 +75,28 @@ class Program:
 
     def run(self) -> list[StatementRun]:
         began_ns, self.at = self._now_ns(), 0
+        timer = threading.Timer(self._timeout_s, self._time_out)
+        timer.daemon = True
+        timer.start()
         ended = self._runner.run(self._order, time.monotonic_ns())
+        timer.cancel()
         self.at, done_ns = None, self._now_ns()
         failed = ended is None or bool(ended.failed)
         output = "" if ended is None else f"{ended.failed}: {ended.output}".strip(": ")
-        return [
-            StatementRun(
-                text=redacted(self._command),
-                began_ns=began_ns,
-                tried_ns=began_ns,
-                done_ns=done_ns,
-                released_ns=done_ns,
-                error=redacted(output) if failed else None,
-            )
-        ]
+        whole = StatementRun(
+            text=redacted(self._command),
+            began_ns=began_ns,
+            tried_ns=began_ns,
+            done_ns=done_ns,
+            released_ns=done_ns,
+            error=redacted(output) if failed else None,
+        )
+        commands = migration.traced(self._looks, self._now_ns) if self.traced else []
+        return [*commands, whole]
+
+    def _time_out(self) -> None:
+        self.timed_out = True
+        self.stop()
 
     def stop(self) -> None:
         self.whole = False

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import psycopg
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.rehearsal import Evidence, judge
+from pgpaces.analysis.rehearsal import Evidence, by_commands, judge
 from pgpaces.core import sessions
 from pgpaces.core.errors import PgpacesError, PlanError, TrustError
 from pgpaces.core.findings import finding
@@ -53,7 +53,6 @@ from pgpaces.spec.migration import (
     Behind,
     Form,
     Keys,
-    Outage,
     Pass,
     Rehearsal,
     Statement,
@@ -405,41 +404,9 @@ class _Passes:
         return outcome.trial.rehearsed
 
 
-class Action(Protocol):
-    """What is rehearsed."""
-
-    @property
-    def at(self) -> int | None:
-        """The number of the statement that runs; None: none."""
-
-    @property
-    def known(self) -> bool:
-        """Whether it knows its locks; else samples show them."""
-
-    @property
-    def pids(self) -> Sequence[int] | None:
-        """Those of its sessions; None: all that are not pgpaces'."""
-
-    @property
-    def outage(self) -> Outage | None:
-        """Of a server, once it is closed."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether it came to its end, be that an error."""
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether it took longer than it may."""
-
-    def run(self) -> list[StatementRun]:
-        """Does it, and says what came of it."""
-
-    def stop(self) -> None:
-        """Lets it end soon; called by another thread."""
-
-    def close(self) -> None:
-        """Gives up its sessions."""
+# What is rehearsed. at: the number of the statement that runs. known: it knows its locks; else
+# samples show them. pids: its sessions; None: all that are not pgpaces'. whole: it came to its end.
+Action = Migrating | Program | ServerEvent
 
 
 class DuringLoad(Companion):
@@ -505,7 +472,9 @@ class DuringLoad(Companion):
             event = ServerEvent(asked.event, ready, self._now_ns, stack=self._stack)
             return event, event.ready
         if asked.program:
-            return Program(asked.program, ready, self._now_ns, say=self._say), ready
+            command, timeout_s = asked.program, asked.timeout_s
+            program = Program(command, ready, self._now_ns, timeout_s=timeout_s, say=self._say)
+            return program, ready
         found = Migrating(
             self._keywords,
             self._now_ns,
@@ -667,11 +636,14 @@ class DuringLoad(Companion):
                 scripts.append(label)
                 limits_ns.append(own.get(script.name, component.plan.limit_ns) or 0)
         missed_max = ready.request.spec.get("missed")
+        looks, runs = self._sampler.looks, self._runs
+        if not self._action.known and runs:
+            looks, runs = by_commands(looks, runs)
         return Evidence(
             form=self._form,
             behind=self._behind,
-            statements=self._runs,
-            looks=self._sampler.looks,
+            statements=runs,
+            looks=looks,
             intervals=self._intervals,
             locks=self._all_locks(),
             tables=frozenset(self._tables),
