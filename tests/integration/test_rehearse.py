@@ -307,6 +307,30 @@ def test_an_outage_is_measured_and_acknowledged_commits_are_counted(
         assert only["during"]["due"] > 100
 
 
+@pytest.mark.slow
+def test_a_rewrite_makes_requests_to_a_standby_late(empty_home, pg15, pgpaces, tmp_path):
+    script, source = tmp_path / "read.sql", access_to(pg15)
+    script.write_text("SELECT count(*) FROM large WHERE id = 7;\n")
+    (tmp_path / "m.sql").write_text("ALTER TABLE large ALTER COLUMN id TYPE bigint")
+    with connect(source, "postgres") as session:
+        session.execute("CREATE TABLE large AS SELECT i id FROM generate_series(1, 2000000) i")
+        session.execute("CREATE INDEX ON large (id)")
+    where = ("--server", "15", "--standbys", "1", "--node", "standby1")
+    try:
+        done = pgpaces(
+            *("rehearse", tmp_path / "m.sql", "-f", script, "--rate", "100", "-c", "8"),
+            *("-L", "100ms", *where, "--open-transaction", "0", "--no-safer", "--json"),
+            *("--from-database", quoted({**source.keywords, "dbname": "postgres"})),
+            env={"PGPACES_HOME": str(empty_home)},
+        )
+    finally:
+        with connect(source, "postgres") as session:
+            session.execute("DROP TABLE large")
+    [only] = json.loads(done.out)["value"]["passes"]
+    assert only["verdict"] == "blocks", done.err
+    assert "standby-late" in [each["name"] for each in only["findings"]]
+
+
 # PostgreSQL's documentation, "Explicit Locking": the mode of each on the table.
 MODES = {
     "ALTER TABLE orders ADD COLUMN x int": "AccessExclusiveLock",

@@ -274,6 +274,12 @@ def test_rows_of_a_statement_that_commits_meanwhile_block_as_long_as_somebody_wa
     assert names(found) == ["rows-held"] * blocks
 
 
+def test_a_standby_that_misses_more_from_the_migration_on_is_blocked():
+    found = seen(*(late(BEGAN + n * MS) for n in range(9)), nodes=("standby1",))
+    assert (found.verdict, names(found)) == ("blocks", ["standby-late"])
+    assert seen(late(BEGAN), nodes=("standby1",)).verdict == "safe"
+
+
 @pytest.mark.parametrize(
     ("held", "pressure", "doubt"),
     [(250, 0.6, True), (250, 0.4, False), (250, None, False), (350, 0.6, False), (50, 0.6, False)],

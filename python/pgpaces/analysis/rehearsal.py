@@ -94,7 +94,8 @@ class Look(Struct, frozen=True):
 class Evidence(Struct, frozen=True, kw_only=True):
     """All that a rehearsal saw. began_ns, ended_ns: of the migration.
 
-    scripts: names. limits_ns: of each script. allowed: the share that may miss. period_ns: between
+    scripts: names. nodes: the standby of each script; empty for the primary. limits_ns: of each
+    script. allowed: the share that may miss. period_ns: between
     samples. known: the locks of statements are; else samples show how long each was held. locks: of
     the load. tables: those among them that are no indexes; others: tables that it does not use.
     pressure: the share of the migration's time in which somebody waited for a CPU of this machine;
@@ -110,6 +111,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     tables: frozenset[str]
     others: frozenset[str]
     scripts: Sequence[str]
+    nodes: Sequence[str] = ()
     limits_ns: Sequence[int]
     allowed: float
     clients: int
@@ -239,6 +241,7 @@ VERDICTS: Mapping[str, Verdict] = {
     "lock-held": "blocks",
     "lock-awaited": "blocks",
     "rows-held": "blocks",
+    "standby-late": "blocks",
     "slower-median": "slows",
     "slower-missed": "slows",
 }
@@ -273,6 +276,7 @@ def _reasons(
     for number, run in enumerate(runs):
         queued_ns = samples.queued_ns(number, run)
         yield from _harm(run, seen.limit_ns, number=number + 1, queued_ns=queued_ns)
+    yield from _on_standbys(seen)
     yield from _slower(seen)
     taken = dict.fromkeys(
         relation for run in runs for relation, mode in run.locks if mode == _WEAKEST_FIRST[-1]
@@ -536,6 +540,25 @@ def _p95(tallies: Sequence[Tally]) -> float | None:
     return times.quantiles_ms(every, [0.95], due)[0] if due else None
 
 
+def _on_standbys(seen: Evidence) -> Iterable[Finding]:
+    """Standbys whose requests missed more from the migration on, by Fisher's exact test.
+
+    Samples do not see their locks: a standby takes those that it replays.
+    """
+    begin_s = seen.began_ns // SECOND_NS
+    tallies = [t for each in seen.intervals for t in each.tallies if t.due_second >= 0]
+    for node in sorted({*seen.nodes} - {""}):
+        own = [t for t in tallies if seen.nodes[t.script] == node]
+        first = _phase([t for t in own if t.due_second < begin_s])
+        last = _phase([t for t in own if t.due_second >= begin_s])
+        if min(first.due, last.due) >= _COUNTED_MIN and _fisher(first, last) <= _LEVEL:
+            yield finding("standby-late", node, **_missed_of(first, last))
+
+
+def _missed_of(first: Phase, last: Phase) -> dict[str, int]:
+    return {"missed": last.missed, "due": last.due, "was": first.missed, "was_due": first.due}
+
+
 def _slower(seen: Evidence) -> Iterable[Finding]:
     """A finding for each script that misses more after the migration, or takes twice as long.
 
@@ -571,8 +594,7 @@ def _slower(seen: Evidence) -> Iterable[Finding]:
         if p > _LEVEL / (len(tests) - rank):
             return
         first, last = counts[script]
-        values = {"missed": last.missed, "due": last.due, "was": first.missed, "was_due": first.due}
-        yield finding("slower-missed", seen.scripts[script], **values)
+        yield finding("slower-missed", seen.scripts[script], **_missed_of(first, last))
         return
 
 

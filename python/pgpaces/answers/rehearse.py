@@ -115,10 +115,11 @@ def _headline(rehearsal: Rehearsal) -> Headline:
         return Headline("OUTAGE", mark, text)
     if verdict == "safe":
         text = message("rehearsal-safe", due=due, worst_s=found.during.worst_ns / 1e9)
-    elif verdict == "blocks":
+    elif verdict == "blocks" and reason is not None and not reason.about:
         text = _blocks(found, where=where, late=late, due=due)
     else:
-        text = f"{where}{reason}" if reason is None else f"{where}{reason.sentence}"
+        about = f"{reason.about}: " if reason is not None and reason.about else ""
+        text = where + (f"{about}{reason.sentence}" if reason is not None else verdict)
     return Headline(word, mark, text)
 
 

@@ -74,7 +74,7 @@ from pgpaces.trial import document
 from pgpaces.trial.events import EVENTS, Program, ServerEvent
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.prepare import ReadyTrial
-from pgpaces.trial.request import Request, check, request_of
+from pgpaces.trial.request import PRIMARY, Request, check, request_of
 from pgpaces.trial.target_server import Site, site, source_database
 from pgpaces.trial.trial import Companion, Stops, TrialContext, run_at
 
@@ -629,11 +629,12 @@ class DuringLoad(Companion):
 
     def _evidence(self) -> Evidence:
         ready = self._ready
-        scripts, limits_ns = list[str](), list[int]()
+        scripts, nodes, limits_ns = list[str](), list[str](), list[int]()
         for component in ready.components:
             own = dict(component.plan.limits)
             for script, label in zip(component.scripts, component.labels, strict=True):
                 scripts.append(label)
+                nodes.append("" if component.node == PRIMARY else component.node)
                 limits_ns.append(own.get(script.name, component.plan.limit_ns) or 0)
         missed_max = ready.request.spec.get("missed")
         looks, runs = self._sampler.looks, self._runs
@@ -649,6 +650,7 @@ class DuringLoad(Companion):
             tables=frozenset(self._tables),
             others=self._others,
             scripts=scripts,
+            nodes=nodes,
             limits_ns=limits_ns,
             allowed=missed_max if isinstance(missed_max, float) else 0.05,
             clients=sum(component.clients for component in ready.components),
