@@ -123,15 +123,18 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18):
     assert "log_statement_stats (permission denied" in warning
 
 
-def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(access, source_name):
+def test_an_original_that_is_in_use_is_left_alone_and_dumped(access, source_name):
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
-    values = {"sessions": "1 of postgres (pgpaces admin)", "dsn": f"dbname={source_name} host=..."}
+    told: list[str] = []
     with (
-        connect(used),
-        raises(ConsentError, "cannot-copy-in-use", dbname=source_name, **values),
-        prepared(access, from_database=source_name),
+        connect(used) as session,
+        data.prepare(access, spec(from_database=source_name), told.append) as made,
     ):
-        pass
+        assert session.execute("SELECT 1").fetchone() == (1,)
+        tables = "SELECT count(*) FROM pg_class WHERE oid >= 16384 AND relkind = 'r'"
+        assert rows(access, tables, made.dbname) == rows(access, tables, source_name)
+    [said] = [text for text in told if "1 of postgres (pgpaces admin)" in text]
+    assert source_name in said
 
 
 def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18):
