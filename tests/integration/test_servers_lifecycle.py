@@ -224,7 +224,7 @@ def test_a_server_that_takes_long_to_end_is_told(spec):
     server = managed_server.start(spec, on_progress=thaw)
     os.kill(server.pid, signal.SIGSTOP)
     server.stop()
-    assert f"waiting for PostgreSQL (process {server.pid}) to end, " in told[-1]
+    assert f"waiting for PostgreSQL (process {server.pid}) to stop, " in told[-1]
 
 
 @needs("Linux")

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 from tests.errors import sentence
@@ -16,7 +17,6 @@ from pgpaces.server import binaries, managed_server, packages
 from pgpaces.server.binaries import Source
 from pgpaces.server.folder import Transport
 from pgpaces.store.store import Store
-from pgpaces.trial.target_server import server_settings
 
 pytestmark = pytest.mark.postgres
 
@@ -91,8 +91,9 @@ def test_a_package_runs_loads_and_has_checksums(fetched, pgpaces):
     assert (answer["state"], answer["server"]) == ("finished", fetched.version)
     trial = pgpaces.trial()
     assert trial.server.settings["max_connections"] == "100"
-    with managed_server.start(managed_server.ServerSpec(fetched)) as server:
-        assert server_settings(server.dsn())["data_checksums"] == "on"
+    spec = managed_server.ServerSpec(fetched)
+    with managed_server.start(spec) as server, psycopg.connect(server.dsn()) as session:
+        assert session.execute("SHOW data_checksums").fetchone() == ("on",)
 
 
 @pytest.mark.slow
@@ -138,8 +139,6 @@ def test_the_oldest_version_gets_the_same_data(fetched, pgpaces):
 
 def _sum_of_data(server: managed_server.Server) -> object:
     """A checksum of the reporting data at scale 1."""
-    import psycopg
-
     find = "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_reporting_%'"
     with psycopg.connect(server.dsn()) as session:
         [(dbname,)] = session.execute(find).fetchall()
@@ -188,8 +187,6 @@ def test_every_package_has_tls(fetched, pgpaces):
 
 
 def test_a_certificate_of_another_start_is_not_trusted(fifteen, pgpaces_home, tmp_path):
-    import psycopg
-
     spec = managed_server.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
     strict = replace(spec, settings={"ssl_min_protocol_version": "TLSv1.3"})
     stale = tmp_path / "stale.crt"
@@ -231,26 +228,6 @@ def test_profiles_are_levels_that_a_server_starts_with(pgpaces):
     assert servers["pi-1gb"].settings["shared_buffers"] == "250MB"
     assert servers["pi-1gb"].applied["shared_buffers"] == "start"
     assert servers["default"].settings.get("shared_buffers") != "250MB"
-
-
-def test_the_difference_of_two_servers_is_a_table(fifteen, pgpaces):
-    specs = (
-        managed_server.ServerSpec(fifteen, name="old", settings={"work_mem": "8MB"}),
-        managed_server.ServerSpec(binaries.find(), name="new", settings={"work_mem": "16MB"}),
-    )
-    with managed_server.start(specs[0]) as old, managed_server.start(specs[1]):
-        done = pgpaces("server", "diff", "old", "new")
-        by_dsn = pgpaces("server", "diff", old.dsn(), "new")
-        profile = pgpaces("server", "diff", "pi-4gb", "old")
-    rows = [line.split() for line in done.out.splitlines()]
-    assert rows[0] == ["setting", "old", "new"]
-    assert ["work_mem", "8MB", "16MB"] in rows
-    assert ["io_method", "(no", "such", "setting)", "worker"] in rows
-    assert not [row for row in rows if row[0] in ("port", "data_directory", "hba_file")]
-    assert [line.split()[0] for line in by_dsn.out.splitlines()] == [row[0] for row in rows]
-    found = {line.split()[0]: line.split()[1:] for line in profile.out.splitlines()}
-    assert found["work_mem"] == ["50MB", "8MB"]
-    assert set(found) <= {"setting", "work_mem", "shared_buffers", "jit", "checkpoint_timeout"}
 
 
 def test_what_is_doubtful_is_said_before_anything_is_started(fifteen, pgpaces, tmp_path):

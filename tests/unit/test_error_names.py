@@ -297,8 +297,6 @@ CASES: dict[str, Any] = {
         "disk.fio:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
         parts={"arguments": Answer([])})(folder, patch)),
     "no-job-completed": measured,
-    "unknown-server": lambda *_: Answer(refused(CliRunner().invoke(
-        cli, ["server", "diff", "pg15", "pi-4gb"])))(),
     "disk-needs-linux": lambda folder, patch: (
         patch.delattr("os.O_DIRECT"), call("disk.measure:check", folder, Ns(), 0)(folder, patch)),
     "no-direct-io": call("disk.measure:_check_direct", "./",

@@ -1,12 +1,9 @@
-"""Profiles: files, names, what fits a server, and how two sets of settings differ."""
+"""Profiles: files, names, and what fits a server."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.server import profiles
-from pgpaces.server.profiles import differing
 from pgpaces.spec.design import Experiment
 from tests.errors import raises
 
@@ -64,17 +61,6 @@ def test_an_unknown_profile_is_refused_with_those_there_are(name):
         profiles.find(name)
     assert "pi-4gb" in (caught.value.hint or "")
     assert profiles.ready_made(name) is None
-
-
-def test_settings_that_differ_are_listed_with_both_values():
-    left = {"shared_buffers": "1GB", "jit": "off", "work_mem": "4MB", "Only": "a"}
-    right = {"shared_buffers": "1GB", "jit": "false", "work_mem": "8MB"}
-    assert differing(left, right) == [("only", "a", None), ("work_mem", "4MB", "8MB")]
-
-
-@given(st.dictionaries(st.text(), st.text()))
-def test_nothing_differs_from_itself(settings):
-    assert differing(settings, settings) == []
 
 
 def experiment_of(*levels: str, own: dict[str, dict[str, str]] | None = None) -> object:

@@ -125,6 +125,10 @@ def test_a_primary_must_stream(monkeypatch):
         managed_standbys.check_streaming({"max_wal_senders": "0"}, 18)
     with raises(PlanError, "standbys-need-10"):
         managed_standbys.check_streaming({}, 9)
+    old = SimpleNamespace(bin=None, settings={"wal_level": "minimal"}, major=9)
+    monkeypatch.setattr(managed_standbys.binaries, "inspect", lambda _: None)
+    with managed_standbys.standbys(old, 0, None, say=print) as none:
+        assert none == ()
     info = SimpleNamespace(server_version=100_000)
     monkeypatch.setattr(streaming, "common", lambda _: nullcontext(SimpleNamespace(info=info)))
     streaming.check_version(PRIMARY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,53 +88,6 @@ def fetch(versions: tuple[str, ...]) -> None:
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
-
-
-@server.subcommand()
-@options.argument("left", metavar="A")
-@options.argument("right", metavar="B")
-def diff(left: str, right: str) -> None:
-    """Show which settings differ between A and B. Each is a profile, a running server, or a DSN.
-
-    If one side is a profile, the command compares only the settings in the profile. If both sides
-    are servers, the command ignores addresses, file paths, and settings that can contain secrets.
-    """
-    sides = [_settings_of(name) for name in (left, right)]
-    rows = known.differing(*(settings for _, settings, _ in sides))
-    named = [{name.lower() for name in settings} for _, settings, profile in sides if profile]
-    if len(named) == 1:
-        rows = [row for row in rows if row[0] in named[0]]
-    if not rows:
-        announce("no-setting-differs")
-        return
-
-    def shown(value: str | None, profile: bool) -> str:
-        absent = message("setting-default" if profile else "setting-absent")
-        return absent if value is None else value or "''"
-
-    lines = [("setting", sides[0][0], sides[1][0])]
-    lines += [(name, shown(a, sides[0][2]), shown(b, sides[1][2])) for name, a, b in rows]
-    cells = [[escape.line(cell) for cell in line] for line in lines]
-    widths = [max(len(line[column]) for line in cells) for column in range(2)]
-    put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
-
-
-def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
-    """The name of a side as it is shown, its settings, and whether it is a profile."""
-    from pgpaces.trial.target_server import server_settings, shown_target
-
-    running = {each.name: each for each in managed_server.running()}
-    if name in running:
-        return name, server_settings(running[name].dsn()), False
-    if "=" in name or "://" in name:
-        return shown_target(name), server_settings(name), False
-    try:
-        return name, known.find(name).settings, True
-    except PlanError as error:
-        servers, hint = ", ".join(sorted(running)), error.hint
-        raise PlanError(
-            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
-        ) from None
 
 
 @server.subcommand()

@@ -5,7 +5,6 @@ Changes nothing there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
 import psycopg
@@ -80,30 +79,6 @@ def server_changes(
         old, new = (each.settings.get(name, "DEFAULT") for each in (before, after))
         if name.lower() not in ignored and old != new:
             yield finding("server-changed", fact=name, before=old, now=new)
-
-
-# Settings of a server's place, not of its behavior.
-_PLACES = (
-    "data_directory|config_file|hba_file|ident_file|external_pid_file|unix_socket_directories"
-    "|listen_addresses|port|ssl_.*_file|server_version_num|archive_directory|cluster_name"
-)
-
-
-def settings_of(access: Access) -> dict[str, str]:
-    """All settings of a server in an administrative session, without places and secrets.
-
-    Raises ServerError.
-    """
-    with connect(access) as session:
-        rows = session.execute(
-            "SELECT name, current_setting(name) FROM pg_catalog.pg_settings"
-            " WHERE source <> 'client' ORDER BY 1"
-        ).fetchall()
-    return {
-        name: value
-        for name, value in rows
-        if not re.fullmatch(_PLACES, name) and not _may_hold_secrets(name)
-    }
 
 
 def _may_hold_secrets(setting: str) -> bool:

@@ -42,7 +42,8 @@ def standbys(
     data_dir: the folder that the user chose for data, if any.
     """
     installation = binaries.inspect(primary.bin)
-    check_streaming(primary.settings, primary.major)
+    if count:
+        check_streaming(primary.settings, primary.major)
     settings = dict(primary.settings)
     if primary.major >= _SLOT_SINCE:
         # Retains the WAL that a standby needs as long as it streams, and no longer.

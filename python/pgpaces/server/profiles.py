@@ -1,4 +1,4 @@
-"""Profiles: named settings, in TOML files. Shipped ones, the user's, and how they differ.
+"""Profiles: named settings, in TOML files. Shipped ones, and the user's.
 
 A file has these keys:
 
@@ -9,7 +9,6 @@ A file has these keys:
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,6 @@ from pgpaces.core.home import expanded, home, is_there, matching
 SHIPPED = Path(__file__).with_name("profiles")
 _JIT_SINCE, _NO_JIT = 11, ("jit", "off")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
-_QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
-_UNITS: Mapping[str, tuple[str, Fraction]] = {
-    "": ("", Fraction(1)),
-    "B": ("bytes", Fraction(1)),
-    "kB": ("bytes", Fraction(1024)),
-    "MB": ("bytes", Fraction(1024**2)),
-    "GB": ("bytes", Fraction(1024**3)),
-    "TB": ("bytes", Fraction(1024**4)),
-    "us": ("seconds", Fraction(1, 10**6)),
-    "ms": ("seconds", Fraction(1, 1000)),
-    "s": ("seconds", Fraction(1)),
-    "min": ("seconds", Fraction(60)),
-    "h": ("seconds", Fraction(3600)),
-    "d": ("seconds", Fraction(86400)),
-}
-_SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
 
 
 class Profile(Struct, frozen=True):
@@ -102,32 +85,6 @@ def known(settings: Mapping[str, str], major: int) -> dict[str, str]:
     """The settings without a `jit = off`, where the server has no such setting."""
     off = {name for name, value in settings.items() if (name.lower(), value.lower()) == _NO_JIT}
     return {name: v for name, v in settings.items() if major >= _JIT_SINCE or name not in off}
-
-
-def differing(
-    left: Mapping[str, str], right: Mapping[str, str]
-) -> list[tuple[str, str | None, str | None]]:
-    """Settings that differ: name, left value, right value; None for an absent one.
-
-    "1GB" and "1024MB" are equal, as are "on" and "true".
-    """
-    left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
-    rows = []
-    for name in sorted(left.keys() | right.keys()):
-        values = left.get(name), right.get(name)
-        if None in values or canonical(str(values[0])) != canonical(str(values[1])):
-            rows.append((name, *values))
-    return rows
-
-
-def canonical(value: str) -> tuple[str, Fraction | str]:
-    """The kind and size of a setting's value; equal values have an equal kind and size."""
-    text = value.strip()
-    match = _QUANTITY.fullmatch(text)
-    if match and match[2] in _UNITS:
-        kind, factor = _UNITS[match[2]]
-        return kind, Fraction(match[1]) * factor
-    return "text", _SWITCHES.get(text.lower(), text)
 
 
 def _user_folder() -> Path:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
-from pgpaces.database import identity, psql, streaming
+from pgpaces.database import psql, streaming
 from pgpaces.database.access import Access, connect, is_dsn, keywords_of
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, managed_server, managed_standbys, packages, profiles
@@ -212,12 +212,6 @@ def shown_target(written: str, **overrides: str) -> str:
         usual = {}
     words = {k: v for k, v in keywords.items() if k in _PLACE or k in named or usual.get(k) != v}
     return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
-
-
-def server_settings(dsn: str) -> dict[str, str]:
-    """Every setting of a running server. Raises ServerError, PlanError."""
-    access = Access(generator.for_driver(generator.resolve(dsn)), Path("psql"))
-    return identity.settings_of(access)
 
 
 def restarting(command: str, access: Access) -> Callable[[], None]:
