@@ -14,13 +14,16 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
+import tempfile
 import threading
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,7 +39,7 @@ from pgpaces.database import migration
 from pgpaces.load.engine import for_driver
 from pgpaces.spec import trust
 from pgpaces.spec.migration import Statement, split
-from pgpaces.trial import rehearse
+from pgpaces.trial import events, rehearse
 from pgpaces.trial.request import request_of, workload_of
 
 SECTION = "Rehearse"
@@ -103,7 +106,7 @@ def rehearsed(case: dict[str, Any], target: str) -> dict[str, Any]:
         tries=1 + case.get("retries", 0),
         find_safer=False,
     )
-    found = Once(asked, case).run()
+    found = once(asked, case)
     statements_ = found["statements"]
     return {"case": name, "wanted": case["verdict"], "verdict": found["verdict"].upper(),
             "found": [each["name"] for each in found["findings"]],
@@ -114,35 +117,29 @@ def rehearsed(case: dict[str, Any], target: str) -> dict[str, Any]:
             "during": found["during"], "before": found["before"]}  # fmt: skip
 
 
-class Once:
+def once(asked: rehearse.RehearsalRequest, case: dict[str, Any]) -> dict[str, Any]:
     """One pass of a case: behind the session that it names, if it names one."""
+    first = rehearse.DuringLoad.open
 
-    def __init__(self, asked: rehearse.RehearsalRequest, case: dict[str, Any]) -> None:
-        self._asked, self._case = asked, case
+    def opened(during: Any, ready: Any) -> Any:
+        if setup := case.get("setup"):
+            keywords = for_driver(ready.primary())
+            with sessions.connect(keywords, "setup") as session:
+                session.execute(setup.encode())
+        return first(during, ready)
 
-    def run(self) -> dict[str, Any]:
-        case, asked = self._case, self._asked
-        first = rehearse.DuringLoad.open
+    def holding(keywords: Any, _: Any, seconds: float) -> Any:
+        return other(keywords, case["open"], seconds)
 
-        def opened(during: Any, ready: Any) -> Any:
-            if setup := case.get("setup"):
-                keywords = for_driver(ready.primary())
-                with sessions.connect(keywords, "setup") as session:
-                    session.execute(setup.encode())
-            return first(during, ready)
-
-        def holding(keywords: Any, _: Any, seconds: float) -> Any:
-            return other(keywords, case["open"], seconds)
-
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(rehearse.DuringLoad, "open", opened))
-            if case.get("open"):
-                stack.enter_context(mock.patch.object(migration, "holding", holding))
-                asked = replace(asked, open_s=case.get("open_s") or 12.0)
-            found = rehearse.rehearse(asked)
-        last = found.of("asked", "open") if case.get("open") else found.of("asked", "alone")
-        assert last is not None
-        return dict(to_builtins(last))
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(rehearse.DuringLoad, "open", opened))
+        if case.get("open"):
+            stack.enter_context(mock.patch.object(migration, "holding", holding))
+            asked = replace(asked, open_s=case.get("open_s") or 12.0)
+        found = rehearse.rehearse(asked)
+    last = found.of("asked", "open") if case.get("open") else found.of("asked", "alone")
+    assert last is not None
+    return dict(to_builtins(last))
 
 
 def results(target: str, path: Path, times: int, only: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -169,8 +166,104 @@ def held(target: str, times: int) -> list[float]:
     return [float(max(rehearsed(case, target)["held_ms"])) for _ in range(times)]
 
 
+def probe(keywords: Any, committed: list[float], ended: threading.Event) -> None:
+    """Commits a row every ms, wherever it can, and notes when it was acknowledged."""
+    session: psycopg.Connection | None = None
+    while not ended.wait(0.001):
+        try:
+            if session is None:
+                session = psycopg.connect(**keywords, autocommit=True)
+                session.execute("CREATE TABLE IF NOT EXISTS bench_probe (n int)")
+            session.execute("INSERT INTO bench_probe VALUES (1)")
+            committed.append(time.monotonic())
+        except psycopg.Error:
+            session = None
+
+
+def failover(source: str, folder: Path, *, synchronous: bool, loss_s: float) -> dict[str, float]:
+    """One failover: the outage and the lost commits by the answer, and by what the servers have.
+
+    A session of its own that commits a row every ms tells when nobody could write. loss_s: the
+    standby receives nothing for so long before the failover.
+    """
+    seen: dict[str, float] = {}
+    committed, prober, ended = list[float](), list[threading.Thread](), threading.Event()
+    begin, close, run = (getattr(events.ServerEvent, name) for name in ("begin", "close", "run"))
+
+    def stopped(event: Any) -> Any:
+        if loss_s:
+            with sessions.connect(event._standbys[0].keywords(), "bench") as standby:
+                row = standby.execute("SELECT pid FROM pg_stat_wal_receiver").fetchone()
+            assert row is not None
+            os.kill(row[0], signal.SIGSTOP)
+            threading.Timer(loss_s + 1, os.kill, (row[0], signal.SIGCONT)).start()
+            time.sleep(loss_s)
+        return run(event)
+
+    def begun(event: Any) -> None:
+        """Only the first server waits for a standby: the promoted one has none."""
+        if synchronous:
+            with sessions.connect(event._primary.keywords(), "bench") as primary:
+                primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                primary.execute("SELECT pg_reload_conf()")
+        begin(event)
+        keywords = event._ledger._keywords
+        prober.append(threading.Thread(target=probe, args=[keywords, committed, ended]))
+        prober[0].start()
+
+    def closed(event: Any) -> None:
+        again = not event._ledger.ended
+        close(event)
+        if not again:
+            return
+        ended.set()
+        prober[0].join()
+        with sessions.connect(event._primary.keywords(), "bench") as primary:
+            primary.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            primary.execute("SELECT pg_reload_conf()")
+        found = list[set[int]]()
+        for server in (event._primary, event._standbys[0]):
+            dbname = event._ledger._keywords["dbname"]
+            with sessions.connect({**server.keywords(), "dbname": dbname}, "bench") as own:
+                found.append({n for (n,) in own.execute("SELECT n FROM pgpaces_ledger")})
+        acknowledged = {n for n, _ in event._ledger._acknowledged}
+        seen["outage_ms"] = 1e3 * max(b - a for a, b in pairwise(committed))
+        seen["lost"] = len(acknowledged & found[0] - found[1])
+
+    script = folder / "one.sql"
+    script.write_text("SELECT 1;\n")
+    spec = {
+        **LOAD, "server": "15", "standbys": 1, "from_database": source,
+        "files": (str(script),),
+    }  # fmt: skip
+    workload = workload_of(spec, trust.refuse, typed=True)
+    terms = rehearse.Terms(event="failover")
+    asked = rehearse.ask(spec, workload, terms, consent=trust.refuse, store=folder / "r.db")
+    with (
+        mock.patch.object(events.ServerEvent, "begin", begun),
+        mock.patch.object(events.ServerEvent, "close", closed),
+        mock.patch.object(events.ServerEvent, "run", stopped),
+    ):
+        [only] = rehearse.rehearse(asked).passes
+    assert only.outage is not None
+    return {"outage_ms": only.outage.length_ns / 1e6, "by_probe_ms": seen["outage_ms"],
+            "lost": only.outage.lost, "by_servers": seen["lost"]}  # fmt: skip
+
+
+def failovers(source: str, times: int) -> list[dict[str, float]]:
+    """So many, synchronous and asynchronous in turn, and of the latter every other with a loss."""
+    found = []
+    for number in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            loss_s = 0.3 if number % 4 == 1 else 0.0
+            one = failover(source, Path(folder), synchronous=number % 2 == 0, loss_s=loss_s)
+        print(f"failover {number + 1}:", one, flush=True)
+        found.append(one)
+    return found
+
+
 def section(session: Session) -> Iterator[Finding]:
-    """The 38 cases, three times each (resumable), and a planted hold of 500 ms, 20 times."""
+    """The 38 cases, three times each (resumable), a planted hold of 500 ms, and failovers."""
     server = session.place.server
     os.environ |= session.place.environment()
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
@@ -201,6 +294,12 @@ def section(session: Session) -> Iterator[Finding]:
     far = max(abs(each - 500) for each in measured)
     within = Goal("ours", "at most", 30)
     yield Figure(SECTION, "a hold of 500 ms, farthest from it", "ms", (far,), goal=within)
+    outages = failovers(server.dsn("postgres"), 4 if session.quick else 20)
+    off = max(abs(each["outage_ms"] - each["by_probe_ms"]) for each in outages)
+    wrong = sum(each["lost"] != each["by_servers"] for each in outages)
+    within = Goal("ours", "at most", 10)
+    yield Figure(SECTION, "a failover's outage, farthest from a probe's", "ms", (off,), goal=within)
+    yield Figure(SECTION, f"lost commits miscounted, of {len(outages)}", "", (wrong,), goal=never)
 
 
 def main() -> None:

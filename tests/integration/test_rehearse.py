@@ -11,6 +11,7 @@ from pgpaces.database import migration, ownership
 from pgpaces.database.access import connect
 from pgpaces.spec.migration import split
 from pgpaces.spec.safer import safer
+from pgpaces.trial import events
 from pgpaces.trial import rehearse as rehearsing
 
 pytestmark = pytest.mark.postgres
@@ -299,6 +300,26 @@ def test_an_outage_is_measured_and_acknowledged_commits_are_counted(
         assert outage["acknowledged"] > 200
         assert outage["lost"] == 0 or event[0] == "failover"
         assert only["during"]["due"] > 100
+
+
+@pytest.mark.slow
+def test_an_outage_that_does_not_end_is_measured_to_the_end(
+    empty_home, pg15, pgpaces, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rehearsing, "BEFORE_MIN_S", 2.0)
+    monkeypatch.setattr(events, "_BACK_S", 2.0)
+    script, source = tmp_path / "read.sql", access_to(pg15).keywords
+    script.write_text("SELECT 1;\n")
+    # Who is promoted waits for a standby that there is not.
+    forever = ("--server-set", "synchronous_standby_names=*", "--standbys", "1")
+    done = pgpaces(
+        *("rehearse", "--event", "failover", "-f", script, "--rate", "100", "-c", "4"),
+        *("--server", "15", *forever, "--from-database", quoted(source), "--json"),
+        env={"PGPACES_HOME": str(empty_home)},
+    )
+    [only] = json.loads(done.out)["value"]["passes"]
+    assert (done.code, only["verdict"]) == (30, "fails"), done.err
+    assert only["outage"]["length_ns"] > 5e9
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ EVENTS: tuple[Event, ...] = ("restart", "crash", "failover")
 _TABLE = "pgpaces_ledger"
 # The ledger is written this often, so an outage is known as exactly.
 _TICK_S = 0.005
-_PROMOTE_S, _BACK_S = 60, 120.0
+_PROMOTE_S, _BACK_S, _CANCEL_S = 60, 120.0, 1.0
 
 
 class Program:
@@ -123,12 +123,15 @@ class ServerEvent:
             raise PlanError("event-needs-managed", event=event)
         self._event, self._now_ns, self._stack = event, now_ns, stack
         self._primary, self._standbys = servers[0], servers[1:]
-        data_dir = ready.request.target.data_dir
+        data_dir, settings = ready.request.target.data_dir, dict(self._primary.settings)
+        if event == "failover" and "synchronous_standby_names" in settings:
+            # Nothing could be dropped on the first server, whose standby is gone.
+            settings["synchronous_standby_names"] = ""
         self._spec = ServerSpec(
             binaries.inspect(self._primary.bin),
             name=self._primary.name,
             data_dir=Path(data_dir) if data_dir else None,
-            settings=self._primary.settings,
+            settings=settings,
         )
         self.outage: Outage | None = None
         self.ready = ready
@@ -221,13 +224,19 @@ class Ledger:
         self._stopped.set()
         if not self._thread.is_alive():
             return None
-        self._thread.join()
+        ended_ns = self._now_ns()
+        while self._thread.is_alive():
+            # A commit may wait for ever, for a synchronous standby that is gone.
+            with contextlib.suppress(psycopg.Error):
+                if (session := self._session) is not None:
+                    session.cancel_safe(timeout=_CANCEL_S)
+            self._thread.join(_CANCEL_S)
         there: set[int] = set()
         with contextlib.suppress(psycopg.Error), self._connect() as session:
             rows = session.execute(f"SELECT n FROM {_TABLE}".encode()).fetchall()
             there = {n for (n,) in rows}
         times = [at for _, at in self._acknowledged]
-        gaps = ((later - earlier, earlier) for earlier, later in pairwise(times))
+        gaps = ((later - earlier, earlier) for earlier, later in pairwise([*times, ended_ns]))
         longest_ns, from_ns = max(gaps, default=(0, 0))
         return Outage(
             began_ns=from_ns,
@@ -252,6 +261,8 @@ class Ledger:
                         self._session.close()
                 self._session = None
                 continue
+            if self._stopped.is_set():  # it was canceled
+                break
             self._acknowledged.append((number, self._now_ns()))
             if began_ns >= self._since_ns:
                 self._again.set()
