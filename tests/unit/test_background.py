@@ -1,9 +1,7 @@
 """Workloads beside another: how they are asked for, what is refused, what their answers say."""
 
 import shlex
-import tomllib
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,7 +146,6 @@ def test_a_text_that_is_no_workload_beside_another_is_refused(texts, name, value
 def test_tables_beside_in_a_file(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text(FILE)
-    jsonschema.validate(tomllib.loads(FILE), experiment_file.schema())
     design = experiment_file.read(path).checked().design
     assert [(f.name, f.levels) for f in design.factors] == [
         ("pool", ("none", "pgbouncer")),

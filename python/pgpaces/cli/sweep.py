@@ -29,7 +29,7 @@ TRIALS_MAX = 10_000
 
 @options.command(
     specs.EXPERIMENT,
-    options.of("anyway", "trials", "missed", "allow_fail", "quick", "yes", "new", "schema"),
+    options.of("anyway", "trials", "missed", "allow_fail", "quick", "yes", "new"),
     specs.RESUME,
     options.of(*options.ANSWER, *options.RUNNING),
 )
@@ -44,9 +44,6 @@ def sweep(**params: Any) -> int:
     if params["new"]:
         experiment_file.create(Path(params["new"]))
         announce("experiment-written", path=params["new"])
-        return 0
-    if params["schema"]:
-        put(escape.json_text(experiment_file.schema()))
         return 0
     output.check(params)
     from pgpaces.server import profiles

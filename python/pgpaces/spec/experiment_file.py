@@ -174,52 +174,6 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
     return str((path.parent / expanded(name)).resolve())
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema of experiment files."""
-    generated = msgspec.json.schema(_File)
-    definitions = generated["$defs"]
-    own, target = definitions.pop("_File")["properties"], definitions["_Target"]["properties"]
-    for key, text in KEYS.items():
-        table, _, name = key.rpartition(".")
-        (target if table else own).setdefault(name, {})["description"] = text
-    level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
-    part = _levels(level)
-    quick = {**part["properties"], "trials": {"type": "integer", "minimum": 1}}
-    own |= {
-        "factors": {**_levels({"type": "array", "items": level, "minItems": 1}), **own["factors"]},
-        "exclude": {**own["exclude"], "items": part},
-        "cells": {**own["cells"], "items": part},
-        "quick": {**part, "properties": quick, "description": KEYS["quick"]},
-        **part["properties"],
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$defs": definitions,
-        **part,
-        "properties": own,
-        "title": "An experiment of pgpaces",
-    }
-
-
-def _levels(level: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a table of levels. level: the schema of each."""
-    texts, table = options.texts(), {"type": "object", "additionalProperties": level}
-    names = {name: {**level, "description": each.help} for name, each in options.FACTORS.items()}
-    names |= {name: {**table, "description": texts[name]["family"]} for name in TABLES}
-    names["node"] = {"anyOf": [level, table], "description": texts["node"]["help"]}
-    names["background"] = {
-        "type": "object",
-        "additionalProperties": {"type": "object"},
-        "description": texts["background"]["family"],
-    }
-    return {
-        "type": "object",
-        "properties": names,
-        "patternProperties": {"^({})\\..+$".format("|".join(options.FAMILIES)): level},
-        "additionalProperties": False,
-    }
-
-
 def create(path: Path) -> None:
     """Writes a commented file to start from. Raises PlanError if the file exists."""
     try:

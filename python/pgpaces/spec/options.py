@@ -310,7 +310,6 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("timeout", DURATION, MIGRATION, metavar="TIME", default="10min"),
     Option("trust", SWITCH, WORKLOAD, flag=True, rare=True),
     Option("new", TEXT, WORKLOAD, metavar="FILE"),
-    Option("schema", SWITCH, WORKLOAD, flag=True, rare=True),
     Option("in", TEXT, WORKLOAD, metavar="EXPERIMENT", default="last", keyword="of"),
     Option("experiment", TEXT, GENERAL, metavar="NAME"),
     Option("experiments", SWITCH, GENERAL, short="-E", flag=True),
