@@ -21,7 +21,7 @@ import msgspec
 
 import pgpaces
 from pgpaces import api
-from pgpaces.analysis import generator, summary, time_distribution, validity, volume
+from pgpaces.analysis import generator, summary, time_distribution, validity
 from pgpaces.answers import calls
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import output as cli_output
@@ -188,7 +188,7 @@ FIELD_CLASSES = (
     summary.StatementSummary,
     generator.Generator,
     prices.MonthlyCost,
-    volume.Volume,
+    summary.Volume,
 )
 
 

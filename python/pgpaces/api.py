@@ -26,11 +26,12 @@ from pgpaces.analysis.summary import (
     ScriptSummary,
     StatementSummary,
     Summary,
+    Volume,
     summarize,
+    volume_of,
 )
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import Validity
-from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import answer_of, page_of

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
+from pgpaces.answers.compare import decisive
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.screen import section as top
-from pgpaces.answers.trials import decisive, longer
+from pgpaces.answers.trials import longer
 from pgpaces.spec.design import Design
 from tests.unit import documented
 from tests.unit.comparisons import side
@@ -24,15 +25,15 @@ from tests.unit.reports import ABOUT
             ("a=1", "a=2, b='x'"),
             """compare a=1 'a=2, b='"'"'x'"'"'' --like 0000000K --pairs""",
         ),
-        ("blocks", None, "sweep --like 0000000K --trials"),
-        ("trials", None, "sweep --like 0000000K --trials"),
+        ("blocks", (), "sweep --like 0000000K --trials"),
+        ("trials", (), "sweep --like 0000000K --trials"),
     ],
 )
 def test_an_unknown_comparison_ends_with_as_many_pairs_as_would_decide(basis, names, next_):
     verdict = replace(judged(8), basis=basis)
     [step] = decisive("0" * 25 + "K", verdict, names)
-    assert step == f"pgpaces {next_} {verdict.needed}"
-    assert documented.parsed(shlex.split(step)[1:])
+    assert step.command == f"pgpaces {next_} {verdict.needed}"
+    assert documented.parsed(shlex.split(step.command)[1:])
     assert not list(decisive("0" * 25 + "K", replace(verdict, needed=1813), names))
     assert not list(decisive("", verdict, names))
 
@@ -41,7 +42,7 @@ def test_an_unknown_comparison_ends_with_as_many_pairs_as_would_decide(basis, na
     ("needed_s", "length"), [(42.0, ("50s", 2)), (300.0, ("300s", 2)), (2000.0, ("300s", 7))]
 )
 def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(needed_s, length):
-    words = shlex.split(longer("0" * 26, needed_s))
+    words = shlex.split(longer("0" * 26, needed_s).command)
     assert words[-4:] == ["-T", length[0], "--trials", str(length[1])]
 
 

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import across
 from pgpaces.analysis.cells import row
-from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.goal import verdict
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Certainty, Tell
 from pgpaces.analysis.stats import INDEPENDENT, Clusters
 from pgpaces.analysis.stopping import LOOKS_OF_CELL, LookSchedule
 from pgpaces.core.findings import Finding

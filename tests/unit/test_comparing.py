@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
-from pgpaces.answers.compare import effect_texts, findings_of_trials, section
+from pgpaces.answers.compare import findings_of_trials, section
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
-from pgpaces.show import draw, render
+from pgpaces.show import draw, effect_text, render
 from pgpaces.show.charts import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
@@ -95,7 +95,7 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     ],
 )
 def test_an_effect_fits_into_a_cell(metric, estimate, expected):
-    assert effect_texts(metric, estimate) == expected
+    assert effect_text.texts(metric, estimate) == expected
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])

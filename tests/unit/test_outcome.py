@@ -18,8 +18,7 @@ from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
-from pgpaces.analysis.summary import Summary, summarize
-from pgpaces.analysis.volume import volume_of
+from pgpaces.analysis.summary import Summary, summarize, volume_of
 from pgpaces.answers.run import headline, section
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import gather

@@ -263,7 +263,7 @@ def observed(due_s: np.ndarray, latency_ms: np.ndarray, length_s: int) -> Distri
     seconds = due_s.astype(int)
     counts = np.bincount(seconds, minlength=length_s)
     sums = np.bincount(seconds, latency_ms * 1e6, minlength=length_s)
-    return distribution_of(times(latency_ms), len(latency_ms), counts, sums_ns=sums)
+    return distribution_of(times(latency_ms), len(latency_ms), counts, sums_ns=sums)[0]
 
 
 def covered(estimates: list[Estimate | None], truth: float) -> float:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.summary import summarize
-from pgpaces.analysis.volume import volume_of
+from pgpaces.analysis.summary import summarize, volume_of
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Trial
 from pgpaces.spec.workload import WorkloadScript, commands_in

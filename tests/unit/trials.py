@@ -57,7 +57,7 @@ _LOAD = ("model", "rate", "think_ns", "think", "arrivals", "shape", "clients")
 
 def spread(times: Times, due: int) -> Distribution:
     """The distribution of what succeeded of all `due`, as if transactions were independent."""
-    return distribution_of(times, due, np.zeros(0), sums_ns=np.zeros(0))
+    return distribution_of(times, due, np.zeros(0), sums_ns=np.zeros(0))[0]
 
 
 def _load(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -377,13 +377,11 @@ def own_scripts(trial: Trial) -> range:
 
 def background_scripts(trial: Trial) -> dict[str, list[int]]:
     """The numbers of the scripts of each background workload, by its name."""
-    numbers: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = defaultdict(list)
     first = 0
     for component in trial.setup.components:
         if component.of:
-            numbers.setdefault(component.of, []).extend(
-                range(first, first + len(component.scripts))
-            )
+            numbers[component.of] += range(first, first + len(component.scripts))
         first += len(component.scripts)
     return numbers
 

@@ -263,18 +263,18 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     return middle, math.fsum((value - middle) ** 2 for value in values) / (n - 1)
 
 
-def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
-    """The standard error of a difference of two shares, (hits, due) each, by the counts alone.
+def share_error(*sides: Sequence[tuple[int, int]]) -> float:
+    """The standard error of a difference of two shares by the counts alone.
 
-    With one hit and one miss added to each, so that it is not 0 where none or all are hits (Agresti
-    and Caffo, The American Statistician 54, 2000).
+    sides: (hits, due) of the trials of each. With one hit and one miss added to each side, so that
+    it is not 0 where none or all are hits (Agresti and Caffo, The American Statistician 54, 2000).
     """
 
     def part(hits: int, due: int) -> float:
         p = (hits + 1) / (due + 2)
         return p * (1 - p) / (due + 2)
 
-    return math.sqrt(part(*a) + part(*b))
+    return math.sqrt(sum(part(*_sums(side)) for side in sides))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

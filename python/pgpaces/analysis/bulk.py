@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.analysis.across import students
+from pgpaces.analysis.summary import Summary
 from pgpaces.spec.result import Counts, Estimate, Trial, fields
-
-if TYPE_CHECKING:
-    from pgpaces.analysis.summary import Summary
 
 SOURCE = "bulk"
 WORK = "command-work"
@@ -84,6 +82,7 @@ NUMBERS: Mapping[str, tuple[str, str, float]] = {
     "wal_row": ("wal_bytes", "rows", 1.0),
     "wal_byte": ("wal_bytes", "input_total", 1.0),
 }
+NAMES = ("seconds", *NUMBERS)
 
 
 def number(bulk: Bulk, name: str) -> Estimate | None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
-from pgpaces.analysis import across
+from pgpaces.analysis import across, bulk
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.stats import dispersion, proportion
 from pgpaces.analysis.stopping import LookSchedule
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.spec.design import HERE, Cell
 from pgpaces.spec.result import Counts, Estimate
-
-# Numbers of trials by name.
-Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 
 
 class Row(Struct, frozen=True):
@@ -74,13 +70,12 @@ def rows(
     digests: Iterable[Digest],
     kinds: Mapping[str, str] | None = None,
     *,
-    numbers: Numbers | None = None,
     looks: LookSchedule | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
     kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
-    numbers: of trials, in addition to those of transactions. looks: see `row`.
+    looks: see `row`.
     """
     groups: dict[str, tuple[Cell, list[Digest]]] = {}
     of_cell = {}
@@ -93,16 +88,10 @@ def rows(
     for digest in digests:
         if digest.trial.place and digest.trial.place.cell in of_cell:
             of_cell[digest.trial.place.cell].append(digest)
-    return tuple(row(*group, numbers, looks=looks) for group in groups.values())
+    return tuple(row(*group, looks=looks) for group in groups.values())
 
 
-def row(
-    cell: Cell,
-    digests: Sequence[Digest],
-    numbers: Numbers | None = None,
-    *,
-    looks: LookSchedule | None = None,
-) -> Row:
+def row(cell: Cell, digests: Sequence[Digest], *, looks: LookSchedule | None = None) -> Row:
     """The row of a cell by its trials. Of a block's attempts the newest finished one counts.
 
     looks: if the number of trials depends on their results, the missed share is that of the
@@ -119,11 +108,6 @@ def row(
     for digest in used:
         by_machine.setdefault(board(digest), []).append(digest)
     machines = list(by_machine.values())
-
-    def combined(read: Callable[[Digest], Estimate | None], *, bounded: bool) -> Estimate | None:
-        parts = [[read(digest) for digest in trials] for trials in machines]
-        return across.together(parts, bounded=bounded)
-
     estimates = {
         name: trial_estimate(used[0], name)
         if len(used) == 1
@@ -135,41 +119,33 @@ def row(
         seen = [each.summary for each in good[:count]]
         pairs = [(each.counts.missed, each.counts.due) for each in seen]
         estimates["missed"] = across.share_at_look(pairs, [each.clusters for each in seen], errors)
-    for name in ("throughput", *TIMES, "sd", "lag_p99"):
-        estimates[name] = combined(partial(trial_estimate, name=name), bounded=name != "sd")
-    for name, read in (numbers or {}).items():
-        estimates[name] = combined(read, bounded=False)
-    counts = (astuple(digest.summary.counts) for digest in used)
-    return Row(
-        cell,
-        used,
-        left_out,
-        superseded,
-        bool(good),
-        Counts(*map(sum, zip(*counts, strict=True))),
-        {name: each for name, each in estimates.items() if each is not None},
-    )
+    for name in ("throughput", *TIMES, "sd", "lag_p99", *bulk.NAMES):
+        parts = [[trial_estimate(digest, name) for digest in trials] for trials in machines]
+        estimates[name] = across.together(parts, bounded=name not in ("sd", *bulk.NAMES))
+    every = (astuple(digest.summary.counts) for digest in used)
+    counts = Counts(*map(sum, zip(*every, strict=True)))
+    known = {name: each for name, each in estimates.items() if each is not None}
+    return Row(cell, used, left_out, superseded, bool(good), counts, known)
 
 
 def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]]:
     """The attempt of each block that counts, and the others."""
-    blocks: dict[object, list[Digest]] = {}
-    for digest in digests:
+    by_start = sorted(digests, key=lambda digest: digest.trial.started_at)
+    blocks: dict[object, Digest] = {}
+    for digest in sorted(by_start, key=lambda digest: digest.trial.state == "finished"):
         place = digest.trial.place
         block = (board(digest), place.cell, place.block) if place else digest.trial.id
-        blocks.setdefault(block, []).append(digest)
-
-    def rank(digest: Digest) -> tuple[bool, object]:
-        return digest.trial.state == "finished", digest.trial.started_at
-
-    newest = [max(attempts, key=rank) for attempts in blocks.values()]
-    chosen = {id(digest) for digest in newest}
-    newest.sort(key=lambda digest: digest.trial.started_at)
-    return newest, tuple(digest for digest in digests if id(digest) not in chosen)
+        blocks[block] = digest
+    chosen = {id(digest) for digest in blocks.values()}
+    others = tuple(digest for digest in digests if id(digest) not in chosen)
+    return [digest for digest in by_start if id(digest) in chosen], others
 
 
 def trial_estimate(digest: Digest, name: str) -> Estimate | None:
-    """An estimate of one trial, by the name that it has in a row. A share has its own interval."""
+    """An estimate of one trial, by the name that it has in a row. A share has its own interval.
+
+    None for a number of commands, if the trial has no command.
+    """
     summary, latency = digest.summary, digest.summary.latency
     match name:
         case "missed" | "throughput":
@@ -179,6 +155,9 @@ def trial_estimate(digest: Digest, name: str) -> Estimate | None:
             return summary.lag.p99
         case "sd":
             return None if latency.sd is None else Estimate.alone(latency.sd, latency.count)
+        case name if name in bulk.NAMES:
+            command = bulk.of(digest.trial, summary)
+            return None if command is None else bulk.number(command, name)
     if name not in SHARES:
         return latency.estimate(name)
     hits, due, within = _hits(digest, name)

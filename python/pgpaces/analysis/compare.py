@@ -30,7 +30,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.metrics import is_share
-from pgpaces.spec.result import Estimate
+from pgpaces.spec.result import Estimate, Place
 
 Outcome = Literal["better", "worse", "same", "unknown"]
 Why = Literal["", "few", "nothing new", "unbounded", "noise", "biased", "wide", "apart", "look"]
@@ -180,11 +180,8 @@ class Verdict(Struct, frozen=True):
 def trial_values(summary: Summary) -> TrialValues:
     times = ((name, summary.latency.estimate(name)) for name in metrics.TIMES)
     values = {name: estimate.value for name, estimate in times if estimate is not None}
-    return TrialValues(
-        {**values, "throughput": summary.throughput.value},
-        summary.counts.missed,
-        summary.counts.due,
-    )
+    values["throughput"] = summary.throughput.value
+    return TrialValues(values, summary.counts.missed, summary.counts.due)
 
 
 def compare_stored(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoal) -> Verdict:
@@ -213,22 +210,14 @@ def pairs_of_blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
     names = {name for place, _ in placed[0] for name in place.levels}
     every = [{(n, place.levels.get(n)) for place, _ in of for n in names} for of in placed]
     compared = names - {name for name, _ in every[0] & every[1]}
-    keyed = [
-        {
-            (
-                place.experiment,
-                place.block,
-                *sorted(pair for pair in place.levels.items() if pair[0] not in compared),
-            ): digest
-            for place, digest in of
-        }
-        for of in placed
-    ]
-    both = ((digest, keyed[1][key]) for key, digest in keyed[0].items() if key in keyed[1])
-    return [
-        Pair(n, trial_values(a.summary), trial_values(b.summary))
-        for n, (a, b) in enumerate(both, 1)
-    ]
+
+    def common(place: Place) -> tuple[object, ...]:
+        levels = (pair for pair in place.levels.items() if pair[0] not in compared)
+        return place.experiment, place.block, *sorted(levels)
+
+    of_a, of_b = ({common(place): trial_values(d.summary) for place, d in of} for of in placed)
+    both = [key for key in of_a if key in of_b]
+    return [Pair(n, of_a[key], of_b[key]) for n, key in enumerate(both, 1)]
 
 
 def alternate(order: Sequence[bool]) -> bool:
@@ -315,7 +304,8 @@ def _effect(groups: _Groups, metric: str, basis: Basis) -> Effect | None:
     if len(of_a) < len(a) or len(of_b) < len(b):
         return None
     share = is_share(metric)
-    error_min = share_error(_hits(a), _hits(b)) if share else 0.0
+    hits = [[(each.missed, each.due) for each in side] for side in groups]
+    error_min = share_error(*hits) if share else 0.0
     if basis in _PAIRED:
         return effect_of_pairs([y - x for x, y in zip(of_a, of_b, strict=True)], error_min)
     if basis == "runs":
@@ -371,17 +361,9 @@ def own_estimate(trials: Sequence[TrialValues], metric: str) -> Estimate | None:
     return replace(estimate, low=max(0.0, estimate.low))
 
 
-def _hits(trials: Iterable[TrialValues]) -> tuple[int, int]:
-    counts = [(each.missed, each.due) for each in trials]
-    return sum(missed for missed, _ in counts), sum(due for _, due in counts)
-
-
 def _secondary(groups: _Groups, goal: ComparisonGoal, basis: Basis) -> tuple[Secondary, ...]:
-    every = (
-        (metric, _effect(groups, metric, basis))
-        for metric in goal.secondary
-        if basis != "apart" or not is_share(metric)
-    )
+    names = (name for name in goal.secondary if basis != "apart" or not is_share(name))
+    every = ((metric, _effect(groups, metric, basis)) for metric in names)
     effects = [(metric, effect) for metric, effect in every if effect is not None]
     results = []
     ps = holm([effect.p() for _, effect in effects])

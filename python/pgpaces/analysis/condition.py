@@ -8,17 +8,14 @@ import re
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core.errors import PlanError
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.core.units import NUMBER, duration_ns, rate_per_s
-
-if TYPE_CHECKING:
-    from pgpaces.analysis.summary import Summary
-    from pgpaces.analysis.time_distribution import Distribution
 
 _COUNTS = (*SHARES, "on_time")
 _TIMES = (*TIMES, "max")

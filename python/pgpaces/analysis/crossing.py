@@ -39,29 +39,15 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
     Of several the one with the most levels; None where no factor has two numbers.
     """
-    numbers = ((each, {quantity(level) for level in each.levels}) for each in factors)
-    able = [
-        f
-        for f, n in numbers
-        if len(n) == len(f.levels) > 1 and None not in n and f.name not in NAMES
-    ]
+    others = (factor for factor in factors if factor.name not in NAMES)
+    numbers = ((each, {quantity(level) for level in each.levels}) for each in others)
+    able = [f for f, n in numbers if len(n) == len(f.levels) > 1 and None not in n]
     loads = [factor for factor in able if factor.name in LOADS]
     return max(loads or able, key=lambda factor: len(factor.levels), default=None)
 
 
 def verdict(row: Row, missed_max: float) -> Verdict:
     return goal.verdict(row.estimate("missed"), missed_max) if row.sound else "unknown"
-
-
-def needed_s(row: Row, missed_max: float) -> float | None:
-    """The approximate seconds of trials that would decide a cell whose verdict is unknown.
-
-    None where it is known, or the cell has no valid trials; infinite on the threshold.
-    """
-    if not row.sound:
-        return None
-    seconds = sum(digest.summary.seconds for digest in row.trials)
-    return goal.needed_s(row.estimate("missed"), seconds, missed_max)
 
 
 def level_of(row: Row, factor: str) -> str:

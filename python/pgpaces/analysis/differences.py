@@ -135,14 +135,11 @@ def _follows(factors: Sequence[str], name: str) -> bool:
     """Whether a difference is one of these factors, or a consequence of one."""
     for factor in factors:
         family, _, own = factor.partition(".")
+        names, starts = (family.replace("_", " "), factor), options.follows(family)
         if own and family in ("set", "server_set", "define"):
-            if name in (f"setting {own}", f"variable {own}"):
-                return True
-            continue
-        starts = options.follows(family)
-        if name in (family.replace("_", " "), factor) or any(
-            name == start or (start[-1] == " " and name.startswith(start)) for start in starts
-        ):
+            names, starts = (f"setting {own}", f"variable {own}"), ()
+        prefixes = tuple(start for start in starts if start[-1] == " ")
+        if name in (*names, *starts) or name.startswith(prefixes):
             return True
     return False
 
@@ -177,11 +174,10 @@ def levels_of(trial: Trial) -> dict[str, str]:
 
 
 def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
-    unique = list(dict.fromkeys(levels))
-    values = [quantity(level) for level in unique]
-    if None in values:
-        return tuple(unique)
-    return tuple(sorted(unique, key=lambda level: quantity(level) or 0.0))
+    values = {level: quantity(level) for level in levels}
+    if None in values.values():
+        return tuple(values)
+    return tuple(sorted(values, key=lambda level: values[level] or 0.0))
 
 
 def place_runs(

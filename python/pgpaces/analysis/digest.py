@@ -112,12 +112,8 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     summary = summarize(trial, accumulator)
     series = tuple(_series(trial, accumulator))
-    return Digest(
-        trial=replace(trial, intervals=(), samples=(), observed=()),
-        summary=summary,
-        series=series,
-        tracks=tuple(_tracks(trial.samples, series)),
-    )
+    without = replace(trial, intervals=(), samples=(), observed=())
+    return Digest(without, summary, series, tuple(_tracks(trial.samples, series)))
 
 
 def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pgpaces.analysis import goal
-from pgpaces.analysis.accumulator import by_functions, own_scripts
+from pgpaces.analysis.accumulator import Accumulator, SecondSums, by_functions, own_scripts
 from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
 from pgpaces.analysis.time_distribution import distribution_of
 from pgpaces.core.findings import Finding, finding, needed
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
 from pgpaces.spec.result import Counts, Estimate, Trial
-
-if TYPE_CHECKING:
-    from pgpaces.analysis.accumulator import Accumulator, SecondSums
 
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
@@ -73,9 +69,8 @@ class Generator(Struct, frozen=True):
     @property
     def adds_up(self) -> bool:
         """Whether Little's law holds within 2% in both forms; true where it cannot be checked."""
-        return all(
-            abs(s - 1) <= _LITTLE for s in (self.little, self.little_service) if s is not None
-        )
+        ratios = (self.little, self.little_service)
+        return all(abs(ratio - 1) <= _LITTLE for ratio in ratios if ratio is not None)
 
 
 def examine(
@@ -97,7 +92,7 @@ def examine(
     cpu = max(accumulator.cpu_shares(span_s), default=0.0)
     times, lags = accumulator.dispatch()
     counts, sums_ns = lags.column("idle"), lags.column("dispatch_ns")
-    p99 = distribution_of(times, times.count, counts, sums_ns=sums_ns).p99
+    p99 = distribution_of(times, times.count, counts, sums_ns=sums_ns)[0].p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times: not where the
     # load went on for a moment after the look that decided.
@@ -120,11 +115,10 @@ def examine(
     elif late:
         explained = _excused(trial, accumulator, measured.counts, lags=times, span_s=span_s)
         excused = min(int(lost.sum()), explained + still)
-    explained = counted.missed if excused is None else min(excused, counted.missed)
     limited, allowed = excused is None, goal.allowed(trial)
     # Without a latency limit there is no goal, and no verdict.
-    if not limited and goal.limited(trial):
-        parts = (0, explained)
+    if excused is not None and goal.limited(trial):
+        parts = (0, min(excused, counted.missed))
         missed, spared = (share(counted.missed - part, counted.due, clusters) for part in parts)
         if missed is not None and spared is not None:
             # The verdict could differ without the excused transactions.

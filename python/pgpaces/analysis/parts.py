@@ -5,8 +5,9 @@ Rows of cells in; estimates over the trials of each cell out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -19,17 +20,28 @@ Machines = Sequence[Sequence[Any]]
 
 
 class Part(Struct, frozen=True):
-    """A statement of a script, or a background workload (its name: script), in one cell.
+    """A statement of a script, or a background workload, in one cell.
 
-    estimates: by metric; shares from 0 to 1, times in ms.
+    name: the same in all cells. estimates: by metric; shares from 0 to 1, times in ms.
     """
 
+    kind: Literal["statement", "background"]
+    name: str
     row: Row
-    script: str
-    line: int
-    text: str
     counts: Mapping[str, int]
     estimates: Mapping[str, Estimate | None]
+    script: str = ""
+    line: int = 0
+    text: str = ""
+
+
+def statement_names(places: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """SCRIPT:LINE of each; of several on one line the second is SCRIPT:LINE.2."""
+    seen: Counter[str] = Counter()
+    for script, line in places:
+        name = f"{script}:{line}"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}.{seen[name]}"
 
 
 def background_of(rows: Iterable[Row]) -> Iterator[Part]:
@@ -39,17 +51,19 @@ def background_of(rows: Iterable[Row]) -> Iterator[Part]:
         counts = {"due": sum(due for trials in hits for _, due, _ in trials)}
         shares = {"throughput": across.together(rates), "missed": across.share(hits)}
         times = _times(machines, "latency", "mean", "p95", "p99")
-        yield Part(row, name, 0, "", counts, shares | times)
+        yield Part("background", name, row, counts, shares | times)
 
 
 def statements_of(rows: Iterable[Row]) -> Iterator[Part]:
-    names = ("script", "line", "text")
-    for row, (script, line, text), machines in _by_part(rows, "statements", *names):
+    found = [*_by_part(rows, "statements", "script", "line", "text")]
+    keys = dict.fromkeys(key for _, key, _ in found)
+    names = dict(zip(keys, statement_names(key[:2] for key in keys), strict=True))
+    for row, key, machines in found:
         every = [each for trials in machines for each in trials]
         counts = {"done": sum(each.times.count for each in every)}
         counts |= {n: sum(getattr(each, n) for each in every) for n in ("failed", "retries")}
         times = _times(machines, "times", "mean", "p95")
-        yield Part(row, script, line, text, counts, times)
+        yield Part("statement", names[key], row, counts, times, *key)
 
 
 def _by_part(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from pgpaces.spec.load import TrialPlan
+from pgpaces.spec.load import TrialPlan
 
 
 class Span(Struct, frozen=True):

@@ -1,9 +1,9 @@
 """Sequential design, as ask and tell: the next trial, and the results of those before it. Pure.
 
-A strategy (capacity/search.py, and pairs of A against B here) is a function of the results so far,
-so an interrupted experiment is resumed by asking again. The block of a trial is the number of its
-pair, so both of a pair meet the same arrivals. A pair with an invalid trial is run again, both
-trials: a pair is two trials next to each other.
+A strategy (capacity/search.py; here pairs of A against B, and `--trials auto`) is a function of the
+results so far, so an interrupted experiment is resumed by asking again. The block of a trial is the
+number of its pair, so both of a pair meet the same arrivals. A pair with an invalid trial is run
+again, both trials: a pair is two trials next to each other.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.cells import sound
+from pgpaces.analysis import crossing
+from pgpaces.analysis.cells import Row, row, sound
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, trial_values
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
-from pgpaces.spec.design import ROLE, Ask, Cell, Levels
+from pgpaces.spec.design import ROLE, Ask, Cell, Levels, place
 
 AGAIN = "again"
 # After this many invalid attempts at a pair the comparison ends.
 _ROUNDS = 3
+# A cell with so many trials without a result, and no more with one, is given up.
+_LOST_MAX = 2
+_MOST = LOOKS_OF_CELL.at[-1]
 
 
 class Tell(Struct, frozen=True):
@@ -56,6 +61,7 @@ SATURATING = "preflight"
 
 # The fewest trials that there will be, and the most.
 Expected = tuple[Sequence[Ask], Sequence[Ask]]
+_Members = list[tuple[Cell, list[Tell]]]
 
 
 def cut_short(tell: Tell) -> bool:
@@ -103,13 +109,10 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair
     """
     pairs = sorted(pairs, key=lambda pair: pair.number)
     real = [pair for pair in pairs if not pair.same]
-    numbers_run = {pair.number for pair in pairs}
+    ran = {pair.number for pair in pairs}
     verdict = None
     for look, level in goal.looks:
-        missing = tuple(
-            each for each in planned_pairs(goal, look) if each.number not in numbers_run
-        )
-        if missing:
+        if missing := tuple(p for p in planned_pairs(goal, look) if p.number not in ran):
             return missing
         verdict = compare_pairs([*real[:look], *(p for p in pairs if p.same)], goal, level)
         if verdict.outcome != "unknown" or verdict.why == "unbounded":
@@ -126,8 +129,8 @@ def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     those before the first look; a hash of the seed gives the order.
     """
 
-    def rank(place: int) -> bytes:
-        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+    def rank(at: int) -> bytes:
+        return hashlib.sha256(f"{goal.seed}/{look}/{at}".encode()).digest()
 
     plan: list[PlannedPair] = []
     before = 0
@@ -136,8 +139,8 @@ def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
             break
         kinds = [(False, n % 2 == 0) for n in range(look - before)]
         kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
-        for place in sorted(range(len(kinds)), key=rank):
-            same, b_first = kinds[place]
+        for at in sorted(range(len(kinds)), key=rank):
+            same, b_first = kinds[at]
             plan.append(PlannedPair(len(plan) + 1, same, b_first))
         before = look
     return tuple(plan)
@@ -236,9 +239,8 @@ class Pairing(Struct, frozen=True, tag_field="kind", tag="comparison"):
         for digest, error in ((own[-1].digest, own[-1].error) for _, own in members):
             invalid = digest.summary.validity.reasons if digest else ()
             reasons += invalid or filter(None, [digest.trial.error if digest else error])
-        return message(
-            "pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons="; ".join(reasons)
-        )
+        why = "; ".join(reasons)
+        return message("pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons=why)
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""
@@ -247,18 +249,14 @@ class Pairing(Struct, frozen=True, tag_field="kind", tag="comparison"):
         number = self._next(tells)[0][0].number
         return [replace(t, again=True) if t.block == number else t for t in tells]
 
-    def _next(
-        self, tells: Sequence[Tell]
-    ) -> tuple[tuple[PlannedPair, ...], list[tuple[Cell, list[Tell]]]]:
+    def _next(self, tells: Sequence[Tell]) -> tuple[tuple[PlannedPair, ...], _Members]:
         """The pairs to run until the next look and the trials of the first; both empty if none."""
         result = next_pairs(self.pairs(tells), self.goal)
         if isinstance(result, Verdict):
             return (), []
         return result, self._members(result[0], tells)
 
-    def _members(
-        self, planned: PlannedPair, tells: Sequence[Tell]
-    ) -> list[tuple[Cell, list[Tell]]]:
+    def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> _Members:
         """The two trials of a pair in their order: the cell of each, and its results that count."""
         a, b, again = self.cells
         own = [t for t in tells if t.block == planned.number]
@@ -270,3 +268,96 @@ class Pairing(Struct, frozen=True, tag_field="kind", tag="comparison"):
             for cell in (a, again if planned.same else b)
         )
         return [second, first] if planned.b_first else [first, second]
+
+
+class Certainty(Struct, frozen=True, tag_field="kind", tag="certainty"):
+    """Trials of each of some cells until its verdict is certain: `sweep --trials auto`.
+
+    The n-th trial of each cell is in block n, and a cell is looked at after its first, 4th, 6th,
+    8th, 12th and 16th valid trial. As in a run that stops by itself (stopping.py), each look has an
+    interval of a higher level, and all looks together contain the true share with 95%. From the
+    second look on the spread between trials counts; the first rests on one trial, so it is right as
+    often as that only if trials differ by chance alone. Two or three trials do not show their
+    spread. A trial is never cut short.
+
+    missed_max: the share that may miss. seed: of the order within a block.
+    """
+
+    missed_max: float
+    seed: int
+    cells: tuple[Cell, ...] = ()
+
+    def over(self, cells: Sequence[Cell]) -> Certainty:
+        return replace(self, cells=tuple(cells))
+
+    def terms(self) -> tuple[str, ...]:
+        return (message("certainty-terms", missed_percent=100 * self.missed_max, most=_MOST),)
+
+    def samples(self) -> Sequence[Ask]:
+        return self._order([Ask(cell, 1) for cell in self.cells])
+
+    def expected(self) -> Expected:
+        return self.samples(), [Ask(c, n) for n in range(1, _MOST + 1) for c in self.cells]
+
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
+        """The next trial: of the lowest block that an uncertain cell lacks."""
+        asks = self._order([ask for cell in self.cells if (ask := self._next(cell, tells))])
+        return asks[0] if asks else None
+
+    def left(self, tells: Sequence[Tell]) -> int:
+        return sum(self._next(cell, tells) is not None for cell in self.cells)
+
+    def given_up(self, tells: Sequence[Tell]) -> str:
+        """The cells without a verdict for want of trials that ran; empty if there are none."""
+        own = {cell: self._done(cell, tells) for cell in self.cells}
+        failed = [
+            cell
+            for cell, done in own.items()
+            if any(not _ran(tell) for tell in done)
+            and self._next(cell, tells) is None
+            and not self._certain(self._row(cell, done))
+        ]
+        if not failed:
+            return ""
+        error = next((t.error for t in own[failed[0]] if t.error), "")
+        return message("cells-not-measured", cells=[str(cell) for cell in failed], error=error)
+
+    def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
+        """Without trials that failed, or that an outage made invalid: these are run again."""
+        return [
+            tell
+            for tell in tells
+            if cut_short(tell)
+            or (_ran(tell) and tell.digest and not tell.digest.summary.validity.outage)
+        ]
+
+    def _order(self, asks: Sequence[Ask]) -> list[Ask]:
+        return sorted(asks, key=lambda ask: (ask.block, place(self.seed, ask.block, ask.cell)))
+
+    def _done(self, cell: Cell, tells: Iterable[Tell]) -> list[Tell]:
+        """The last attempt of each block of a cell."""
+        own = (tell for tell in tells if tell.cell.key == cell.key)
+        return last_attempts(sorted(own, key=lambda tell: tell.block))
+
+    def _row(self, cell: Cell, done: Iterable[Tell]) -> Row:
+        return row(cell, [tell.digest for tell in done if tell.digest], looks=LOOKS_OF_CELL)
+
+    def _certain(self, now: Row) -> bool:
+        """Whether it has a verdict at its last look. Between looks there is no other one."""
+        return crossing.verdict(now, self.missed_max) != "unknown"
+
+    def _next(self, cell: Cell, tells: Iterable[Tell]) -> Ask | None:
+        done = self._done(cell, tells)
+        if cut := next((tell for tell in done if cut_short(tell)), None):
+            return Ask(cell, cut.block, attempt=cut.attempt + 1)
+        now = self._row(cell, done)
+        valid = len(now.trials) if now.sound else 0
+        lost = len(done) - valid
+        if valid >= _MOST or lost >= max(_LOST_MAX, valid + 1) or self._certain(now):
+            return None
+        run = {tell.block for tell in done}
+        return Ask(cell, next(n for n in range(1, len(run) + 2) if n not in run))
+
+
+def _ran(tell: Tell) -> bool:
+    return tell.digest is not None and tell.digest.trial.state == "finished"

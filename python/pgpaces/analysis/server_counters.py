@@ -84,9 +84,8 @@ def standby_findings(series: Iterable[Series], sampled: Iterable[int]) -> list[F
         who, _, what = name.rpartition(" ")
         if what == "replay_lag" and track:
             values = [value for _, value in sorted(track.items())]
-            lags.append(
-                finding("standby-lag", who, mean_bytes=fmean(values), max_bytes=max(values))
-            )
+            sizes = {"mean_bytes": fmean(values), "max_bytes": max(values)}
+            lags.append(finding("standby-lag", who, **sizes))
             if delays := list(tracks.get(f"{who} replay_delay", {}).values()):
                 longest_s = max(delays)
                 lags.append(finding("standby-delay", who, mean_s=fmean(delays), max_s=longest_s))

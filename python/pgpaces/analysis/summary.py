@@ -30,13 +30,7 @@ from pgpaces.analysis.goal import limits_ns
 from pgpaces.analysis.level_shift import Flatness
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.stopping import Missed
-from pgpaces.analysis.time_distribution import (
-    Blocks,
-    Distribution,
-    Tails,
-    distribution_and_tails,
-    distribution_of,
-)
+from pgpaces.analysis.time_distribution import Blocks, Distribution, Tails, distribution_of
 from pgpaces.analysis.validity import Validity, judge_trial
 from pgpaces.core import findings
 from pgpaces.core.times import merge
@@ -161,7 +155,7 @@ class _Group(Struct, frozen=True, dict=True):
         sums = np.add.reduceat(due, begins).tolist() if len(due) else []
         blocks = range(self.start // size, self.start // size + len(sums))
         parts = [self.accumulator.parts(kind, block, self.scripts) for block in blocks]
-        return distribution_and_tails(
+        return distribution_of(
             merge(chain.from_iterable(parts)),
             self.counts.due,
             seconds.column("count"),
@@ -378,7 +372,7 @@ def _statements(group: _Group) -> Iterable[StatementSummary]:
             texts.get((number, place), command.text),
             failed=int(seconds.column("failed").sum()),
             retries=int(seconds.column("retries").sum()),
-            times=distribution_of(times, times.count, counts, sums_ns=sums_ns),
+            times=distribution_of(times, times.count, counts, sums_ns=sums_ns)[0],
         )
 
 
@@ -391,3 +385,40 @@ def as_json(summary: Summary) -> dict[str, Any]:
     values["counts"]["missed"] = summary.counts.missed
     values["validity"]["findings"] = [*map(findings.as_json, summary.validity.findings)]
     return values
+
+
+class Volume(Struct, frozen=True):
+    """Queries of the successful transactions that the trial's rate counts.
+
+    seconds: the time in which they are counted. queries: their number. per_s: per second, with the
+    interval of that rate; also per minute and per day.
+    """
+
+    seconds: float
+    queries: int
+    per_s: Estimate
+    per_minute: Estimate
+    per_day: Estimate
+
+
+def volume_of(trial: Trial, summary: Summary) -> Volume | None:
+    """The queries of a trial; None if a script does not declare its number of queries.
+
+    None, too, if nothing was on time: such a number is useless for planning.
+
+    per_s = rate x queries / transactions due in the measured part; the mean number of queries has
+    no interval. So `queries` are those of transactions that succeeded in that time, whenever they
+    were due, as in the rate.
+    """
+    own = own_scripts(trial)
+    sends = [trial.workload.scripts[number].queries for number in own]
+    counts = [summary.scripts[number].counts for number in own]
+    done = [each.on_time + each.late for each in counts]
+    queries = sum(count * each for count, each in zip(done, sends, strict=True) if each is not None)
+    if None in sends or not queries or not summary.counts.on_time:
+        return None
+    # Transactions that end after the last whole second are in the counts, but not in the rate.
+    each, counted, per_s = queries / sum(done), summary.throughput.n, summary.throughput.value
+    seconds = round(counted / per_s, 9) if per_s else summary.seconds
+    rate = summary.throughput.times(each)
+    return Volume(seconds, round(counted * each), rate, rate.times(60), rate.times(86_400))

@@ -76,16 +76,7 @@ class Tails(Struct, frozen=True):
         return prior
 
 
-def distribution_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Distribution:
-    """The distribution of what succeeded of all `due`, by its seconds in order.
-
-    counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
-    transactions were independent.
-    """
-    return distribution_and_tails(times, due, counts, sums_ns=sums_ns)[0]
-
-
-def distribution_and_tails(
+def distribution_of(
     times: Times,
     due: int,
     counts: Numbers,
@@ -94,10 +85,12 @@ def distribution_and_tails(
     planned: Numbers | None = None,
     blocks: Blocks | None = None,
 ) -> tuple[Distribution, Tails]:
-    """The distribution, and the clusters that its intervals allow for; counts, sums_ns: as above.
+    """The distribution of what succeeded of all `due`, and the clusters in its intervals.
 
-    planned: the planned rate of each second, None if it is constant. With blocks, the interval of a
-    quantile uses the clusters of the transactions above it, not only those of the mean.
+    counts, sums_ns: how many succeeded in each second, in order, and the sum of their times.
+    Without seconds as if transactions were independent. planned: the planned rate of each second,
+    None if it is constant. With blocks, the interval of a quantile uses the clusters of the
+    transactions above it, not only those of the mean.
     """
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
     sums_ms = sums_ns / 1e6
@@ -111,10 +104,8 @@ def distribution_and_tails(
     quantiles: dict[str, Estimate | None] = dict.fromkeys(q.replace(".", "") for q in QUANTILES)
     if due:
         clusters = tails.above or [tails.body] * len(quantiles)
-        ends = [
-            stats.quantile_ranks(q, due, each)
-            for q, each in zip(QUANTILES.values(), clusters, strict=True)
-        ]
+        shares = zip(QUANTILES.values(), clusters, strict=True)
+        ends = [stats.quantile_ranks(q, due, each) for q, each in shares]
         ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
         bounds = iter(values_at_ranks(times, ranks))
         for name, value, pair in zip(quantiles, _values(times, due), ends, strict=True):

@@ -90,15 +90,11 @@ def trend(runs: Sequence[Run]) -> Trend:
         freedom = len(logs) - len(parts)
         squares = [moments(part)[1] * (len(part) - 1) for part in parts if len(part) > 1]
         error = max(math.sqrt(math.fsum(squares) / freedom), own, ERROR_MIN)
-        tests = [
-            Effect(
-                math.fsum(new) / len(new) - math.fsum(old) / len(old),
-                error * math.sqrt(1 / len(new) + 1 / len(old)),
-                freedom,
-                len(old) + len(new),
-            )
-            for old, new in pairwise(parts)
-        ]
+        tests = []
+        for old, new in pairwise(parts):
+            step = math.fsum(new) / len(new) - math.fsum(old) / len(old)
+            of_step = error * math.sqrt(1 / len(new) + 1 / len(old))
+            tests.append(Effect(step, of_step, freedom, len(old) + len(new)))
         ps = [test.p() * (len(logs) - 1) for test in tests]
         if not ps or max(ps) < ALPHA:
             break

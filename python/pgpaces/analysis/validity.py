@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from pgpaces.analysis import level_shift
-from pgpaces.analysis.accumulator import (
-    Accumulator,
-    SecondSums,
-    background_scripts,
-    own_scripts,
-)
+from pgpaces.analysis.accumulator import Accumulator, SecondSums, background_scripts, own_scripts
 from pgpaces.analysis.generator import generator_findings
 from pgpaces.core.findings import Finding, finding, needed, weight
 from pgpaces.core.units import SECOND_NS

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from pgpaces.answers.sweep.page import Page
+from pgpaces.answers.sweep.report import report
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding
-from pgpaces.show.section import Figure, Number, Section
-
-if TYPE_CHECKING:
-    from pgpaces.answers.sweep.page import Page
-    from pgpaces.show.data import Frame
-    from pgpaces.show.section import Report
+from pgpaces.show.data import Frame, tidy
+from pgpaces.show.render import form_of, render
+from pgpaces.show.section import Figure, Number, Report, Section
 
 
 class Answer(Struct, frozen=True):
@@ -72,8 +71,6 @@ class Answer(Struct, frozen=True):
 
     def frame(self) -> Frame:
         """Its numbers as a tidy table: a row for each metric of each thing that it is about."""
-        from pgpaces.show.data import Frame, tidy
-
         rows = tidy(self.rows)
         return Frame({name: tuple(row[name] for row in rows) for name in (rows[0] if rows else ())})
 
@@ -89,8 +86,6 @@ class Answer(Struct, frozen=True):
 
     def report(self, path: str | Path) -> Path:
         """Writes its report in the form of the file name's extension: .html, .md, .json, ..."""
-        from pgpaces.show.render import form_of, render
-
         path = Path(path)
         try:
             path.write_bytes(render(self.document(), form_of(str(path))))
@@ -100,8 +95,6 @@ class Answer(Struct, frozen=True):
 
     def document(self) -> Report:
         """Its report as values, of which every form is made. Raises StoreError."""
-        from pgpaces.answers.sweep.report import report
-
         return report(self.page)
 
     def __str__(self) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
-from pgpaces.analysis.cells import Row, trial_estimate
-from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.cells import Row
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, said
 from pgpaces.core.metrics import header
 from pgpaces.show.screen import bounds
 from pgpaces.show.section import Values
-from pgpaces.spec.result import Estimate, Trial
+from pgpaces.spec.result import Trial
 
 # Messages for the numbers of a cell.
 _SPEEDS = {
@@ -22,7 +21,6 @@ _SPEEDS = {
     "input_s": "bulk-input",
     "wal_s": "bulk-wal",
 }
-NUMBERS = ("seconds", *bulk.NUMBERS)
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
@@ -86,25 +84,13 @@ def load(trial: Trial) -> Message:
     return said("command-repeated", planned_s=(plan.duration_ns or 0) / 1e9)
 
 
-def of_trial(digest: Digest, name: str) -> Estimate | None:
-    """A number of its command, or of its transactions."""
-    if name not in NUMBERS:
-        return trial_estimate(digest, name)
-    command = of_digest(digest)
-    return None if command is None else bulk.number(command, name)
-
-
-def of_digest(digest: Digest) -> Bulk | None:
-    return bulk.of(digest.trial, digest.summary)
-
-
 def of_cells(rows: Sequence[Row]) -> tuple[str, ...] | None:
     """The numbers of which any cell has one, if each trial is about a command; else None."""
     trials = [digest.trial for row in rows for digest in row.trials]
     if not trials or not all(trial.workload.about_command for trial in trials):
         return None
     known = {name for row in rows for name in row.estimates}
-    return tuple(name for name in NUMBERS if name in known)
+    return tuple(name for name in bulk.NAMES if name in known)
 
 
 def values(rows: Sequence[Row]) -> Values:
@@ -130,7 +116,7 @@ def values(rows: Sequence[Row]) -> Values:
         if differ:
             yield "compared", said("bulk-by-row")
     digests = [digest for row in rows for digest in row.trials]
-    commands = [command for digest in digests if (command := of_digest(digest)) is not None]
+    commands = [c for each in digests if (c := bulk.of(each.trial, each.summary)) is not None]
     due = sum(command.counts.due for command in commands)
     if lost := due - sum(command.done for command in commands):
         errors = (one for digest in digests for one in digest.summary.messages.items())

@@ -48,11 +48,10 @@ def section(
     """
     cells = tuple(each.answer(limits.get(each.cell.key)) for each in searches)
     answer = Capacities(cells, highest(cells))
-    every: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        for name, level in cell.levels.items():
-            every.setdefault(name, {})[level] = None
-    factors = [Factor(name, tuple(own)) for name, own in every.items() if len(own) > 1]
+    levels = dict.fromkeys(pair for cell in cells for pair in cell.levels.items())
+    names = [name for name, _ in levels]
+    every = {name: tuple(own for of, own in levels if of == name) for name in names}
+    factors = [Factor(name, own) for name, own in every.items() if len(own) > 1]
     begun = any(each.trials for each in searches)
     plans = (digest.trial.plan for each in searches for digest, _ in each.trials)
     limited = list(dict.fromkeys(each for plan in plans for each in limits_of(plan)))
@@ -66,7 +65,6 @@ def section(
         key=KEY,
         title="Capacity",
         findings=[*_findings(cells, factors, stopped=stopped)] if begun else (),
-        whole=True,
         note=message("capacity-rule", missed_percent=allowed, limits=limited or None),
         tables=tuple(_tables(cells, factors)),
         facts_first=0,
@@ -195,10 +193,8 @@ def _of_load(load: LoadVerdict, capacity: Capacity, factors: Sequence[Factor]) -
     """A load by its own trials alone: the long ones; in a quick search all."""
     yield from level_cells(factors, capacity.levels.items())
     yield capacity.load, rate(load.load)
-    yield (
-        header("missed"),
-        TableCell(percent(load.share), f"{percent(load.low)}–{percent(load.high)}"),
-    )
+    ends = f"{percent(load.low)}–{percent(load.high)}"
+    yield header("missed"), TableCell(percent(load.share), ends)
     yield "trials", str(load.trials)
     yield "verdict", TableCell(load.verdict, "", load.verdict)
 

@@ -6,6 +6,7 @@ A and B are levels of an experiment, tags, runs, or experiments; or the two side
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,16 +29,16 @@ from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
-from pgpaces.answers.trials import decisive, factor_name, levels_listed
+from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding, needed
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import axis, is_share, number, title
-from pgpaces.core.units import significant
+from pgpaces.show import effect_text
 from pgpaces.show.charts import Datum, amounts, names
 from pgpaces.show.escape import line as escaped
-from pgpaces.show.number_text import NOT_KNOWN, interval_line, metric_cell
+from pgpaces.show.number_text import NOT_KNOWN, metric_cell
 from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,
@@ -51,7 +52,6 @@ from pgpaces.show.section import (
     Values,
     figure,
 )
-from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 from pgpaces.trial import document
 from pgpaces.trial.pairs import levels_in
@@ -83,8 +83,8 @@ _NOISE = "A with itself"
 # The chart of ratios is linear between these, and leaves out more than that.
 _LINEAR, _MOST = (0.5, 2.0), 1e4
 _LISTED_MAX = 8
-# From this ratio on, a difference is in times rather than percent.
-_TIMES = 2.0
+# More pairs than these are no next step.
+_PAIRS_MAX = 200
 
 
 def section(
@@ -107,7 +107,7 @@ def section(
     of_a, of_b = verdict.trials
     values = {"a": a, "b": b, "of_a": of_a, "of_b": of_b, "count": verdict.pairs}
     top = message(BASIS[verdict.basis][0], **values)
-    effect = effect_with_ends(main, verdict.estimate)
+    effect = effect_text.with_ends(main, verdict.estimate)
     told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
     return replace(SCREEN, first=(main, "", *others)).section(
         Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
@@ -117,7 +117,6 @@ def section(
         findings=[*found, *findings(verdict, running=running)],
         steps=steps,
         main=message("comparison", a=a, b=b, **told),
-        whole=True,
         tables=(_table(effects, (a, b)),) if of_a or of_b else (),
         figures=tuple(_figures(verdict)),
         rows=tuple(_numbers(effects)),
@@ -142,35 +141,25 @@ def _values(
     for each in effects:
         a, b = each.a, each.b
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
-        effect, ends = effect_texts(each.metric, each.estimate) if each.estimate else (None, None)
+        effect, ends = (
+            effect_text.texts(each.metric, each.estimate) if each.estimate else (None, None)
+        )
         known = ends if each.estimate and each.estimate.estimable else None
         rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), effect, known))
     widths = [max(len(row[at] or "") for row in rows) for at in (1, 2)]
     for metric, sides, effect, ends in rows:
         columns = {"sides": sides.ljust(widths[0]), "effect": effect and effect.ljust(widths[1])}
         yield metric, said("comparison-effect", ends=ends, **columns)
-    if verdict.estimate is not None and (drawn := _drawn(verdict.metric, verdict.estimate)):
+    if verdict.estimate is not None and (
+        drawn := effect_text.drawn(verdict.metric, verdict.estimate)
+    ):
         yield "", said("comparison-drawn", line=drawn)
     yield "trials", said(BASIS[verdict.basis][1], count=verdict.pairs)
     if verdict.p is not None:
         yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
-    if (noise := effect_with_ends(verdict.metric, verdict.noise)) is not None:
+    if (noise := effect_text.with_ends(verdict.metric, verdict.noise)) is not None:
         yield "A and A", said("noise-floor", noise=noise)
     yield from (("differs", each) for each in differing(differences))
-
-
-def _drawn(metric: str, estimate: Estimate) -> str:
-    # On a logarithmic axis one half and twice are equally far from no difference.
-    logs = not is_share(metric) and estimate.low > 0
-    ends = (estimate.value, estimate.low, estimate.high)
-    value, low, high = map(math.log, ends) if logs else ends
-    none = 0.0 if logs or is_share(metric) else 1.0
-
-    def form(at: float) -> str:
-        text, unit = effect_part(metric, estimate, math.exp(at) if logs else at)
-        return text if at == none else f"{text}{unit}"
-
-    return interval_line(replace(estimate, value=value, low=low, high=high), none, form)
 
 
 def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
@@ -181,8 +170,8 @@ def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
         "basis": basis,
         "needed": (least or PAIRS_MIN) if why == "few" else least,
         "metric": title(metric),
-        "noise": effect_with_ends(metric, verdict.noise),
-        "delta": difference_text(metric, verdict.delta),
+        "noise": effect_text.with_ends(metric, verdict.noise),
+        "delta": effect_text.without_direction(metric, verdict.delta),
     }
     if name := "next-look" if why == "look" and running else _REASONS.get(why, ""):
         yield Finding(name, needed(name, values))
@@ -196,7 +185,7 @@ def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
     if why not in ("few", "nothing new") and verdict.pairs < PAIRS_MIN and basis != "runs":
         yield finding("few-pairs", count=verdict.pairs, least=PAIRS_MIN)
     if wide and verdict.detectable is not None:
-        smallest = difference_text(metric, verdict.detectable)
+        smallest = effect_text.without_direction(metric, verdict.detectable)
         yield finding("detectable-difference", smallest=smallest)
 
 
@@ -219,7 +208,7 @@ def is_planned(digests: Sequence[Digest]) -> bool:
 
 def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
     def cells(each: Effect) -> Cells:
-        texts = effect_texts(each.metric, each.estimate) if each.estimate else (NOT_KNOWN,)
+        texts = effect_text.texts(each.metric, each.estimate) if each.estimate else (NOT_KNOWN,)
         yield "metric", axis(each.metric)
         yield "A", metric_cell(each.metric, each.a)
         yield "B", metric_cell(each.metric, each.b)
@@ -243,7 +232,7 @@ def _figures(verdict: Verdict) -> Iterator[Figure]:
     rows: list[Datum] = []
     for name, metric, estimate in effects:
         if is_share(metric) == share and estimate and (share or 0 < estimate.value < _MOST):
-            text, ends = effect_texts(metric, estimate)
+            text, ends = effect_text.texts(metric, estimate)
             row = {"y": name, "noise": name == _NOISE, "text": text, "texts": (name, text, ends)}
             places = {"value": estimate.value}
             if estimate.estimable and math.isfinite(estimate.high):
@@ -259,45 +248,13 @@ def _figures(verdict: Verdict) -> Iterator[Figure]:
     yield figure(
         f"{KEY}-effect",
         name,
-        message("chart-effects", delta=difference_text(verdict.metric, delta)),
+        message("chart-effects", delta=effect_text.without_direction(verdict.metric, delta)),
         columns=("metric", "B against A", "95% interval"),
         data=[*rows, {"none": 0.0 if share else 1.0}, {"from": band[0], "to": band[1]}],
         template="difference",
         x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
         y=names("", [row["y"] for row in rows], down=True),
     )
-
-
-def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:
-    """An effect and its interval in few characters: `+17%` and `+16 to +19%`."""
-    value, unit = effect_part(metric, estimate, estimate.value)
-    low, high = (effect_part(metric, estimate, end)[0] for end in (estimate.low, estimate.high))
-    return f"{value}{unit}", f"{low} to {high}{unit}" if estimate.estimable else NOT_KNOWN
-
-
-def effect_part(metric: str, estimate: Estimate, value: float) -> tuple[str, str]:
-    """A value of an effect or of its interval, and the unit of all of them."""
-    share = is_share(metric)
-    most = max(estimate.value, estimate.high if estimate.estimable else estimate.value)
-    if not share and most >= _TIMES:
-        return f"{value:.3g}", " times"
-    percent = 100 * (value if share else value - 1)
-    text = f"{abs(percent):.0f}" if abs(percent) >= 9.95 else significant(abs(percent), 2)
-    sign = "" if text == "0" else "+" if percent > 0 else "−"
-    return f"{sign}{text}", " points" if share else "%"
-
-
-def effect_with_ends(metric: str, estimate: Estimate | None) -> str | None:
-    """An effect with its interval, to stand in a sentence; None if there is none."""
-    if estimate is None:
-        return None
-    effect, ends = effect_texts(metric, estimate)
-    return message("effect", effect=effect, ends=ends)
-
-
-def difference_text(metric: str, value: float) -> str:
-    """A difference without a direction: `2%`, `0.5 points`."""
-    return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
 
 
 def differing(differences: Sequence[Difference]) -> list[Message]:
@@ -390,8 +347,7 @@ def section_of(comparison: Compared) -> Section:
     alone = len(valid) - sum(verdict.trials)
     if verdict.basis == "blocks" and alone:
         found.append(finding("trials-without-partner", count=alone))
-    more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
-    steps = [Next(each, "next-pairs") for each in more]
+    steps = [*decisive(a.sweep, verdict)] if a.sweep == b.sweep else []
     if not steps:
         newest = max(b.digests, key=lambda digest: digest.trial.started_at)
         questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
@@ -399,6 +355,21 @@ def section_of(comparison: Compared) -> Section:
         steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
     ids = [digest.trial.id for digest in valid or every]
     return section(verdict, a.name, b.name, ids=ids, found=found, differences=others, steps=steps)
+
+
+def decisive(experiment: str, verdict: Verdict, names: Sequence[str] = ()) -> Iterator[Next]:
+    """An experiment (its id) once more, with as many pairs as give a verdict, if it has none.
+
+    names: A and B, if the experiment consists of pairs.
+    """
+    if not experiment or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
+        return
+    count = max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1)
+    like = f"--like {experiment[-8:]}"
+    if names:
+        yield Next(f"pgpaces compare {shlex.join(names)} {like} --pairs {count}", "next-pairs")
+    elif verdict.basis in ("blocks", "trials"):
+        yield Next(f"pgpaces sweep {like} --trials {count}", "next-pairs")
 
 
 def unmeasured(comparison: Compared) -> RunError | None:
@@ -414,12 +385,11 @@ def unmeasured(comparison: Compared) -> RunError | None:
 def _group(store: Store, name: str, of: str) -> Group:
     if "=" in name:
         return _of_levels(store, name, of)
-    tagged = [row.id for row in store.trials(tag=name)]
-    if tagged:
-        return Group(name, tuple(store.digests(tagged)), {})
-    id_ = store.find_any(name)
-    placed = [row.id for row in store.trials(experiment=id_)]
-    return Group(name, tuple(store.digests(placed or [id_])), {})
+    ids = [row.id for row in store.trials(tag=name)]
+    if not ids:
+        id_ = store.find_any(name)
+        ids = [row.id for row in store.trials(experiment=id_)] or [id_]
+    return Group(name, tuple(store.digests(ids)), {})
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:

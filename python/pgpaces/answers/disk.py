@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk
@@ -23,9 +23,7 @@ from pgpaces.show.number_text import estimate_cell, rate
 from pgpaces.show.screen import Cells, Screen, bounds, table_of
 from pgpaces.show.section import Headline, Next, Number, Report, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
-
-if TYPE_CHECKING:
-    from pgpaces.store.listing import DiskRow
+from pgpaces.store.listing import DiskRow
 
 _TIMES = ("p50", "p99", "p999")
 _TWO_PLACES = "{:.2f}".format
@@ -217,8 +215,8 @@ def plain(row: DiskRow) -> dict[str, Any]:
     disk = row.disk
     document = to_builtins(disk)
     for each, values in zip(disk.measured, document["measured"], strict=True):
-        values |= {"iops": _ends(each.rate), "bytes_per_s": each.bytes_per_s}
-        values["second_half_of_first"] = None if each.slowing is None else _ends(each.slowing)
+        values |= {"iops": astuple(each.rate)[:3], "bytes_per_s": each.bytes_per_s}
+        values["second_half_of_first"] = each.slowing and astuple(each.slowing)[:3]
     return {
         "disk": row.id,
         "name": row.name,
@@ -228,7 +226,3 @@ def plain(row: DiskRow) -> dict[str, Any]:
         "card_medians": disks.card_medians(disk),
         **document,
     }
-
-
-def _ends(estimate: Estimate) -> list[float]:
-    return [estimate.value, estimate.low, estimate.high]

@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -72,21 +72,7 @@ class Part(Struct, frozen=True):
         return self.name if alone else f"{self.name} {self.state}".strip()
 
 
-class Diagnosis(Struct, frozen=True):
-    parts: tuple[Part, ...]
-
-    @property
-    def missing(self) -> tuple[Part, ...]:
-        """Those that pgpaces cannot work without first."""
-        missing = (each for each in self.parts if not each.state)
-        return tuple(sorted(missing, key=lambda each: not each.needed))
-
-    @property
-    def works(self) -> bool:
-        return not any(each.needed for each in self.missing)
-
-
-def diagnose() -> Diagnosis:
+def diagnose() -> tuple[Part, ...]:
     known = tomllib.loads(_PARTS.read_text("utf-8"))
     items = {item.name: item.value for item in Probe(["self"]).items()}
 
@@ -94,7 +80,7 @@ def diagnose() -> Diagnosis:
         seen = any(each.startswith(prefix) for each in items)
         return Part("monitors", name, _PRESENT if seen else "", gives)
 
-    return Diagnosis((
+    return (
         *_itself(),
         *_postgresql(known["embedded"]),
         *(_program(**each) for each in known["programs"]),
@@ -102,36 +88,35 @@ def diagnose() -> Diagnosis:
         *(monitor(**each) for each in known["monitors"]),
         *_machine(items.get("cgroup_quota")),
         *_storage(),
-    ))  # fmt: skip
+    )
 
 
-def section(diagnosis: Diagnosis) -> Section:
-    missing, present = diagnosis.missing, [each for each in diagnosis.parts if each.state]
+def section(parts: Sequence[Part]) -> Section:
+    present = [each for each in parts if each.state]
+    # Those that pgpaces cannot work without are first.
+    missing = sorted((each for each in parts if not each.state), key=lambda each: not each.needed)
+    works = not any(each.needed for each in missing)
     lacks = []
     for each in missing:
         why = list(filter(None, (each.gives, each.remedy)))
         lacks.append(said("doctor-missing", part=each.name or each.group, why=why))
+    groups = groupby(present, lambda each: each.group)
+    has = [(name, said("doctor-has", parts=[each.shown for each in own])) for name, own in groups]
     top = Headline("PASS", "pass", message("doctor-works", missing=len(missing)))
     return SCREEN.section(
-        top if diagnosis.works else Headline("FAIL", "fail", str(lacks[0])),
-        [
-            *(
-                (group, said("doctor-has", parts=[each.shown for each in parts]))
-                for group, parts in groupby(present, lambda each: each.group)
-            ),
-            *(("missing", each) for each in lacks[:_MISSING_MAX]),
-        ],
+        top if works else Headline("FAIL", "fail", str(lacks[0])),
+        [*has, *(("missing", each) for each in lacks[:_MISSING_MAX])],
         key="doctor",
         title=message("doctor-title"),
-        findings=tuple(_findings(diagnosis)),
+        findings=tuple(_findings(parts)),
         steps=[Next("pgpaces doctor --json", "next-parts")] if len(missing) > _MISSING_MAX else (),
-        value=diagnosis,
-        document=lambda: {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)},
+        value=parts,
+        document=lambda: {"works": works, "parts": to_builtins(parts)},
     )
 
 
-def _findings(diagnosis: Diagnosis) -> Iterator[Finding]:
-    states = {each.name: each.state for each in diagnosis.parts}
+def _findings(parts: Sequence[Part]) -> Iterator[Finding]:
+    states = {each.name: each.state for each in parts}
     if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
         yield finding("clock-source-slow", clock=clock)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -18,14 +18,13 @@ from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.server_counters import Written, written
 from pgpaces.analysis.stopping import level, would_decide
-from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.summary import Summary, volume_of
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
-from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import bulk as commands
-from pgpaces.answers import metric_rows, servers
-from pgpaces.answers.trials import above, explains_nothing, layout, length, limits_of
+from pgpaces.answers import servers
+from pgpaces.answers.trials import above, explains_nothing, layout, length, limits_of, of_summary
 from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
@@ -34,7 +33,7 @@ from pgpaces.show.screen import Cells, Screen, bounds, table_of, told
 from pgpaces.show.section import Headline, Next, Section, Table, Values
 from pgpaces.spec.costs import monthly
 from pgpaces.spec.load import CONSTANT
-from pgpaces.spec.result import CLASSES, Trial, plain
+from pgpaces.spec.result import CLASSES, Trial, fields, plain
 
 SCREEN = Screen(
     first=(
@@ -83,7 +82,7 @@ def section(
         findings=list(_findings(trial, summary)),
         steps=steps,
         tables=tuple(_tables(trial, summary)),
-        rows=tuple(metric_rows.of_summary(summary)),
+        rows=tuple(of_summary(summary)),
         value=summary,
         document=partial(document, trial, summary),
         trials=(trial.id,),
@@ -173,16 +172,12 @@ def _facts(trial: Trial, summary: Summary) -> dict[str, Any]:
         "offered": counts.due / summary.seconds if summary.seconds else None,
         "transactions": summary.retried,
         "retries": summary.retries,
-        "down": outages.down,
         "back_s": outages.some_down_s,
         "lost": summary.disconnects,
-        "longest_s": outages.longest_s,
-        "all_down_s": outages.all_down_s,
-        "name": trial.workload.name,
-        "scale": trial.workload.scale,
+        **fields(outages, "down", "longest_s", "all_down_s"),
+        **fields(trial.workload, "name", "scale"),
         "seed": plan.seed,
-        "due": counts.due,
-        **{name: getattr(counts, name) for name in CLASSES},
+        **fields(counts, "due", *CLASSES),
         "poll": setup.poll or how,
         "cpu_percent": 100 * summary.generator.cpu,
         "lag_ms": lag.value if lag else None,
@@ -296,12 +291,8 @@ def _waited(trial: Trial, summary: Summary) -> Message | None:
     able = [(waits.observations(observed.waits), observed) for observed in trial.observed]
     observations, most = max(able, key=lambda pair: pair[0], default=(0, None))
     start, end = summary.cut_s, summary.cut_s + summary.seconds
-    busy = [
-        value
-        for each in trial.samples
-        if each.source == "host" and each.name == "cpu_busy"
-        for value in each.between(start, end)
-    ]
+    tracks = (each for each in trial.samples if (each.source, each.name) == ("host", "cpu_busy"))
+    busy = [value for each in tracks for value in each.between(start, end)]
     facts: dict[str, Any] = {}
     if most is not None and observations >= _WAITS_MIN:
         node = "" if most.node in ("", "primary") else f"{most.node} "
@@ -414,18 +405,11 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
         kind, title = "script", "title-run-scripts"
         if by_functions(trial):
             kind, title = "task", "title-run-tasks"
-        rows = [
-            (
-                [
-                    (kind, each.name),
-                    ("due", str(each.counts.due)),
-                    (header("missed"), metric_cell("missed", each.missed)),
-                ],
-                each.latency,
-                above(trial, each.name),
-            )
-            for each in summary.scripts
-        ]
+        rows = []
+        for script in summary.scripts:
+            missed = (header("missed"), metric_cell("missed", script.missed))
+            first: Cells = [(kind, script.name), ("due", str(script.counts.due)), missed]
+            rows.append((first, script.latency, above(trial, script.name)))
         yield _table(title, rows, unit="Latency in ms.")
     every = summary.statements
     counted = [n for n in ("failed", "retries") if any(getattr(each, n) for each in every)]
@@ -434,7 +418,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
         text = f"{each.script}:{each.line} {' '.join(each.text.split())}"
         text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
         numbers = [(name, str(getattr(each, name))) for name in counted]
-        first: Cells = [("statement", text), ("done", str(each.times.count)), *numbers]
+        first = [("statement", text), ("done", str(each.times.count)), *numbers]
         rows.append((first, each.times, NOT_KNOWN))
     if rows:
         yield _table("title-run-statements", rows, unit="Times in ms.")

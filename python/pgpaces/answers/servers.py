@@ -28,8 +28,8 @@ def lines(trial: Trial) -> Iterator[Message]:
     for observed in trial.observed:
         node = observed.node or "primary"
         if waits.observations(observed.waits) >= _SESSIONS_MIN:
-            top = waits.top_events(observed.waits, most=5)
-            means = {_event(name): f"{mean:.2g}" for name, mean, _ in top}
+            events = waits.top_events(observed.waits, most=5)
+            means = {_event(name): f"{mean:.2g}" for name, mean, _ in events}
             yield said("observed-sessions", node=node, means=means)
         for pair in observed.blocked[:1]:
             seen = fields(pair, "waiting", "event", "blocking", "statement", "samples")
@@ -40,10 +40,8 @@ def lines(trial: Trial) -> Iterator[Message]:
             yield said("observed-growth", node=node, relation=one.name, **sizes)
         if shares := _shares(observed):
             share = sum(share for one, share in shares if one.load)
-            first, most = shares[0]
-            yield said(
-                "observed-statements", node=node, share=share, statement=first.text, most=most
-            )
+            top, most = shares[0]
+            yield said("observed-statements", node=node, share=share, statement=top.text, most=most)
 
 
 def _shares(observed: Observed) -> list[tuple[Executed, float]]:
@@ -88,20 +86,15 @@ def _tables(observed: Observed) -> Iterator[Table]:
         if _growth(one) or one.dead_before != one.dead_after
     ]
     yield table_of("table-grown", grown, labels=2)
-    executed = [
-        {
-            **asdict(one),
-            "role": "the load" if one.load else "others",
-            "share": share,
-            "mean": one.total_ms / one.calls,
-        }
-        for one, share in _shares(observed)
-    ]
+    executed = []
+    for each, share in _shares(observed):
+        more = {"role": "the load" if each.load else "others", "mean": each.total_ms / each.calls}
+        executed.append({**asdict(each), **more, "share": share})
     yield table_of("table-executed", executed, labels=2)
     moved = []
-    for each in (each for each in observed.moved if each.value):
-        plain = f"{each.value:,.0f} {each.unit}".strip()
-        increase = memory_text(each.value) if each.unit == "B" else plain
-        counter = each.name.replace("_", " ")
-        moved.append({"source": each.source, "counter": counter, "increase": increase})
+    for counter in (counter for counter in observed.moved if counter.value):
+        plain = f"{counter.value:,.0f} {counter.unit}".strip()
+        increase = memory_text(counter.value) if counter.unit == "B" else plain
+        name = counter.name.replace("_", " ")
+        moved.append({"source": counter.source, "counter": name, "increase": increase})
     yield table_of("table-moved", moved)

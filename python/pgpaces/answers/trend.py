@@ -14,28 +14,23 @@ from msgspec import Struct
 
 from pgpaces.analysis import differences
 from pgpaces.analysis import trend as rules
-from pgpaces.analysis.cells import sound
+from pgpaces.analysis.cells import sound, trial_estimate
 from pgpaces.analysis.compare import direction, metric_of
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Run, Trend
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare import (
-    difference_text,
-    effect_texts,
-    effect_with_ends,
-    is_planned,
-    listed,
-)
+from pgpaces.answers.compare import is_planned, listed
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
+from pgpaces.show import effect_text
 from pgpaces.show.charts import Datum, amounts
 from pgpaces.show.number_text import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
 from pgpaces.show.screen import Screen
-from pgpaces.show.section import Figure, Headline, Next, Number, Section, Values, figure
+from pgpaces.show.section import Figure, Headline, Mark, Next, Number, Section, Values, figure
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
@@ -134,10 +129,10 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
 
 
 def _run(digest: Digest, metric: str) -> TimedRun:
-    trial, summary = digest.trial, digest.summary
-    estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
-    name = message("trend-run", run=trial.id[-8:], at=moment(trial.started_at, _MINUTES))
-    return TimedRun(name, estimate or Estimate.alone(math.inf, 0), trial.id, trial.started_at)
+    id_, at = digest.trial.id, digest.trial.started_at
+    name = message("trend-run", run=id_[-8:], at=moment(at, _MINUTES))
+    estimate = trial_estimate(digest, metric) or Estimate.alone(math.inf, 0)
+    return TimedRun(name, estimate, id_, at)
 
 
 KEY = "trend"
@@ -161,9 +156,8 @@ def section(series: RunSeries) -> Section:
     else:
         last = trend.changes[-1]
         way = direction(metric, higher=last.ratio.value > 1)
-        top = Headline(
-            way.upper(), "pass" if way == "better" else "fail", str(_change(series, last))
-        )
+        mark: Mark = "pass" if way == "better" else "fail"
+        top = Headline(way.upper(), mark, str(_change(series, last)))
         both = f"{series.id(last.before)} {series.id(last.first)}"
         steps = [Next(f"pgpaces report {both} -o change.html", "next-change")]
     rows = [Number({"run": each.id}, metric, each.estimate) for each in series.runs]
@@ -184,7 +178,7 @@ def section(series: RunSeries) -> Section:
 
 
 def _change(series: RunSeries, change: Change) -> Message:
-    effect = effect_with_ends(series.metric, change.ratio)
+    effect = effect_text.with_ends(series.metric, change.ratio)
     return said("trend-changed", metric=series.metric, effect=effect, run=series.id(change.first))
 
 
@@ -209,7 +203,10 @@ def _values(series: RunSeries) -> Values:
         at = {"at": moment(run.at, _MINUTES), "run": run.id[-8:], "count": level.runs}
         yield "levels", said("trend-level", value=mean, ends=ends_of_mean, **at)
     if trend.spread is not None:
-        yield "spread", said("trend-spread", spread=difference_text(metric, trend.spread))
+        yield (
+            "spread",
+            said("trend-spread", spread=effect_text.without_direction(metric, trend.spread)),
+        )
     yield "metric", said("trend-metric", metric=axis(metric))
     yield from (("changes", _change(series, each)) for each in reversed(trend.changes))
     for first, confounders in series.confounders:
@@ -249,7 +246,7 @@ def _figure(series: RunSeries) -> Figure:
         mean = {"from": level.value.low, "mean": level.value.value, "to": level.value.high}
         rows.append({"x": places[level.first], "end": places[level.last], **mean})
     for change in trend.changes:
-        effect = effect_texts(metric, change.ratio)[0]
+        effect = effect_text.texts(metric, change.ratio)[0]
         rows.append({"change": places[change.first], "text": effect})
     span = series.runs[-1].at - series.runs[0].at
     form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"

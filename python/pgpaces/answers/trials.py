@@ -1,4 +1,4 @@
-"""Trials and cells in a few words, and the command that runs them again to decide.
+"""Trials and cells in a few words, as numbers in rows, and the command that runs them again.
 
 Texts are unescaped.
 """
@@ -6,29 +6,26 @@ Texts are unescaped.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from pgpaces.analysis.parts import statement_names
+from pgpaces.analysis.summary import BackgroundSummary, ScriptSummary, Summary
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
-from pgpaces.core.metrics import header
+from pgpaces.core.metrics import TIMES, header
 from pgpaces.core.units import duration_words
 from pgpaces.show.number_text import metric_cell, plural
-from pgpaces.show.section import TableCell
+from pgpaces.show.section import Next, Number, TableCell
 from pgpaces.spec.design import ROLE, Cell, Factor, level_text
 from pgpaces.spec.load import TrialPlan
-from pgpaces.spec.result import Estimate, Trial
+from pgpaces.spec.result import CLASSES, Estimate, Trial
 from pgpaces.spec.setup import ComponentFacts, ServerFacts
-
-if TYPE_CHECKING:
-    from pgpaces.analysis.compare import Verdict
 
 # Trials are not made longer than this; more of them decide as well.
 _TRIAL_MAX_S = 300
 _TRIALS_MIN = 2
-# More pairs than these are no next step.
-_PAIRS_MAX = 200
+Of = Mapping[str, str | None]
 
 
 def limits_of(plan: TrialPlan | ComponentFacts) -> tuple[str, ...]:
@@ -94,11 +91,12 @@ def metric_cells(
     yield from ((header(name), metric_cell(name, read(name), above)) for name in names)
 
 
-def longer(experiment: str, needed_s: float) -> str:
+def longer(experiment: str, needed_s: float) -> Next:
     """A sweep like an experiment (its id), with trials that are together long enough to decide."""
     trials = max(_TRIALS_MIN, math.ceil(needed_s / _TRIAL_MAX_S))
     each = math.ceil(max(needed_s / trials, min(needed_s, _TRIAL_MAX_S)) / 10) * 10
-    return f"pgpaces sweep --like {experiment[-8:]} -T {each}s --trials {trials}"
+    command = f"pgpaces sweep --like {experiment[-8:]} -T {each}s --trials {trials}"
+    return Next(command, "next-longer")
 
 
 def length(seconds: float) -> tuple[int, str]:
@@ -109,19 +107,42 @@ def length(seconds: float) -> tuple[int, str]:
     return (minutes, "min") if minutes <= 120 else (hours, "h")
 
 
-def decisive(
-    experiment: str, verdict: Verdict, names: tuple[str, str] | None = None
-) -> Iterator[str]:
-    """An experiment (its id) once more, with as many pairs as give a verdict, if it has none.
+def known(of: Of, numbers: Mapping[str, Estimate | None]) -> Iterator[Number]:
+    """Those of the numbers that have a value."""
+    yield from (Number(of, name, each) for name, each in numbers.items() if each is not None)
 
-    names: A and B, if the experiment consists of pairs.
+
+def of_times(of: Of, distribution: Distribution) -> Iterator[Number]:
+    """A distribution of times in milliseconds."""
+    yield from known(of, {name: distribution.estimate(name) for name in TIMES})
+    for name, value in (("sd", distribution.sd), ("max", distribution.max)):
+        if value is not None:
+            yield Number(of, name, Estimate.alone(value, distribution.count))
+
+
+def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
+    """Those of a trial, of its scripts, statements, and background workloads.
+
+    of: the trial's own keys. Times are latencies unless the key `time` says lag or service.
     """
-    from pgpaces.analysis.compare import PAIRS_MIN
+    own = dict(of or {})
+    yield from _of_part(own, summary)
+    yield from of_times(own | {"time": "lag"}, summary.lag)
+    yield from of_times(own | {"time": "service"}, summary.service)
+    for script in summary.scripts:
+        yield from _of_part(own | {"script": script.name}, script)
+    names = statement_names((each.script, each.line) for each in summary.statements)
+    for each, name in zip(summary.statements, names, strict=True):
+        yield from of_times(own | {"statement": name}, each.times)
+    for other in summary.background:
+        yield from _of_part(own | {"background": other.name}, other)
 
-    if not experiment or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
-        return
-    count = max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1)
-    if names is not None:
-        yield f"pgpaces compare {shlex.join(names)} --like {experiment[-8:]} --pairs {count}"
-    elif verdict.basis in ("blocks", "trials"):
-        yield f"pgpaces sweep --like {experiment[-8:]} --trials {count}"
+
+def _of_part(of: Of, part: Summary | ScriptSummary | BackgroundSummary) -> Iterator[Number]:
+    counts, due = part.counts, part.counts.due
+    yield Number(of, "due", Estimate.alone(float(due), due))
+    for name in CLASSES if due else ():
+        yield Number(of, name, Estimate.alone(getattr(counts, name) / due, due))
+    speed = None if isinstance(part, ScriptSummary) else part.throughput
+    yield from known(of, {"missed": part.missed, "throughput": speed})
+    yield from of_times(of, part.latency)

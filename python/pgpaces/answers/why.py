@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -17,12 +17,14 @@ from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.attribution.causes import Attribution, attribute
 from pgpaces.analysis.attribution.timeline import explained_scripts
+from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.analysis.sequential import SATURATING, role
 from pgpaces.answers.answer import Answer
+from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name
 from pgpaces.core import causes
 from pgpaces.core.errors import PlanError, StoreError
@@ -32,23 +34,9 @@ from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.number_text import estimate_cell, or_dash, percent
 from pgpaces.show.screen import Screen, table_of
-from pgpaces.show.section import (
-    Figure,
-    Headline,
-    Mark,
-    Next,
-    Number,
-    Section,
-    Table,
-    Values,
-    figure,
-)
+from pgpaces.show.section import Figure, Headline, Mark, Next, Number, Section, Values, figure
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
-
-if TYPE_CHECKING:
-    from pgpaces.analysis.capacity.search import CellSearch
-    from pgpaces.answers.sweep.page import Page
 
 KEY = "why"
 SCREEN = Screen(
@@ -153,13 +141,18 @@ def _section(store: Store, digest: Digest, about: str) -> Section:
     cause, top = answer.cause, _headline(answer)
     step = Next(f"pgpaces show {answer.trial[-8:]}", "next-values")
     step = Next(cause.command, cause.question) if cause else step
+    rows = []
+    for each in answer.causes:
+        shown = {"title": each.title, "named": "yes" if each.named else "no"}
+        rows.append({**asdict(each), **shown, "lift": estimate_cell(each.lift, _number)})
+    tables = (table_of("table-why-causes", rows, note=causes.note("columns")),) if rows else ()
     return SCREEN.section(
         top,
         [*_values(answer), ("of", missed)],
         key=KEY,
         title=message("why-title", about=about),
         findings=[each for each in found if each.severity == "invalid"],
-        tables=(_table(answer),) if answer.causes else (),
+        tables=tables,
         figures=tuple(_figures(answer)),
         rows=tuple(
             Number({"cause": each.key}, metric, one)
@@ -206,14 +199,6 @@ def _values(answer: Attribution) -> Values:
 
 def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
-
-
-def _table(answer: Attribution) -> Table:
-    rows = []
-    for each in answer.causes:
-        shown = {"title": each.title, "named": "yes" if each.named else "no"}
-        rows.append({**asdict(each), **shown, "lift": estimate_cell(each.lift, _number)})
-    return table_of("table-why-causes", rows, note=causes.note("columns"))
 
 
 def _figures(answer: Attribution) -> Iterator[Figure]:

@@ -37,9 +37,9 @@ def doctor(as_json: bool) -> int:
     """
     from pgpaces.answers import doctor as question
 
-    diagnosis = question.diagnose()
-    output.show(question.section(diagnosis), as_json=as_json)
-    return 0 if diagnosis.works else _NOT_WORKING_EXIT
+    section = question.section(question.diagnose())
+    output.show(section, as_json=as_json)
+    return _NOT_WORKING_EXIT if section.headline and section.headline.mark == "fail" else 0
 
 
 @options.command(options.of("count"))

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from pgpaces.core.metrics import metric, scale
 from pgpaces.show.section import Figure
+from pgpaces.spec.result import Estimate
 
 # The default width of a chart in pixels.
 WIDTH = 372
@@ -152,3 +154,15 @@ def series(
     color, shape, dash = ({**field, "scale": {"domain": domain, "range": list(each[: len(domain)])}}
                           for each in (inks, shapes, dashes))  # fmt: skip
     return {"color": color, "shape": shape, "dash": {**dash, "legend": None}}
+
+
+def scaled(name: str, estimate: Estimate | None) -> dict[str, float]:
+    """value, low, and high, as far as they are known, in the unit of the axis of this metric."""
+    if estimate is None:
+        return {}
+    every = {"value": estimate.value}
+    if estimate.estimable:
+        # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+        open_below = estimate.low == 0 and metric(name).format == "ms"
+        every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+    return {end: each * scale(name) for end, each in every.items()}

@@ -19,7 +19,6 @@ STARTED = "started (UTC)"
 rate, percent = rate_text, percent_text
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SPARK_MAX = 40
-_LINE = 31
 
 
 def milliseconds(value: float | None, above: str = NOT_KNOWN) -> str:
@@ -78,26 +77,6 @@ def share_in_words(estimate: Estimate) -> str:
     """A share and both ends of its interval in a sentence."""
     ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
     return f"{percent(estimate.value)}% ({ends})"
-
-
-def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
-    """An interval drawn on a line, with a tick at `none`; empty if there is no interval."""
-    if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):
-        return ""
-    least, most = min(estimate.low, none), max(estimate.high, none)
-    room = 0.1 * (most - least) or 1.0
-    # No difference, if it is an end, is at the end of the line.
-    least, most = least - room * (least < none), most + room * (most > none or least == none)
-    width = _LINE - 1
-
-    def at(value: float) -> int:
-        return round(width * (value - least) / (most - least))
-
-    cells = ["─"] * _LINE
-    cells[at(none)] = "┼"
-    cells[at(estimate.low)], cells[at(estimate.high)] = "[", "]"
-    cells[at(estimate.value)] = "●"
-    return f"{form(least)} {''.join(cells)} {form(most)}"
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pgpaces.analysis.capacity.search import CapacitySearch
-from pgpaces.analysis.certainty import Certainty
-from pgpaces.analysis.sequential import Expected, Pairing, Tell
+from pgpaces.analysis.sequential import Certainty, Expected, Pairing, Tell
 from pgpaces.spec.design import HERE, Ask, Design, by_machine
 
 

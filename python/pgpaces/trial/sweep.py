@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.preview import Preview, Span, between, preview, trial_span
-from pgpaces.analysis.sequential import Pairing, Tell
+from pgpaces.analysis.sequential import Certainty, Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.locality import is_local

@@ -130,17 +130,12 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
     # A counter that never moved has no samples although it was read.
     sources = {source for source, _ in part.tracks}
     sources |= {moved.source for each in trial.observed for moved in each.moved}
+    unread = tuple(source for source in causes.catalog().unread if source not in sources)
+    shown.sort(key=lambda card: (not card.named, -card.share.value, card.key))
     by_second = zip(part.missed, part.missed + part.on_time, strict=True)
-    return Attribution(
-        trial.id,
-        "cause" if named else "no-dominant-cause",
-        missed,
-        due,
-        tuple(sorted(shown, key=lambda card: (not card.named, -card.share.value, card.key))),
-        1 - explained / missed,
-        tuple(source for source in causes.catalog().unread if source not in sources),
-        tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
-    )
+    shares = tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second)
+    outcome, rest = "cause" if named else "no-dominant-cause", 1 - explained / missed
+    return Attribution(trial.id, outcome, missed, due, tuple(shown), rest, unread, shares)
 
 
 def _by_priority(seen: Mapping[str, Signal], prior: Collection[str]) -> dict[str, Signal]:

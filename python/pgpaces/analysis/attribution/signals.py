@@ -12,13 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.attribution.timeline import (
-    Kind,
-    Timeline,
-    smooth,
-    wait_kind,
-    weighted_mean,
-)
+from pgpaces.analysis.attribution.timeline import Kind, Timeline, smooth, wait_kind, weighted_mean
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.analysis.plan_text import plan_nodes, plan_of
 from pgpaces.analysis.waits import event_name

@@ -152,12 +152,8 @@ def judge(points: Points) -> Capacity:
     if out_of_order([at.verdict for at in points.loads]):
         findings.append(finding("not-monotonic"))
     if invalid:
-        values = {
-            "invalid": len(invalid),
-            "trials": len(points.every),
-            "reasons": sorted({*invalid}),
-        }
-        findings.append(finding("invalid-trials", **values))
+        counts = {"invalid": len(invalid), "trials": len(points.every)}
+        findings.append(finding("invalid-trials", reasons=sorted({*invalid}), **counts))
     if any(point.excused for point in points.every if point.valid):
         findings.append(finding("generator-late-loads"))
     return Capacity(

@@ -12,16 +12,14 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import differences
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.certainty import Certainty
-from pgpaces.analysis.sequential import Pairing, Tell
+from pgpaces.analysis.sequential import Certainty, Pairing, Tell
 from pgpaces.answers import capacity, over_time, rehearse, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
-from pgpaces.answers.trials import decisive
-from pgpaces.show.section import Headline, Next, Section
+from pgpaces.show.section import Headline, Section
 from pgpaces.spec.migration import Rehearsal
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -138,5 +136,5 @@ def _comparison(goal: Pairing, tells: Sequence[Tell], about: About) -> Section:
         found=[*found],
         differences=others,
         running=running,
-        steps=[Next(each, "next-pairs") for each in decisive(about.id, verdict, goal.names())],
+        steps=[*comparing.decisive(about.id, verdict, goal.names())],
     )

@@ -5,10 +5,8 @@ Knows no store and reads no clock. Texts are unescaped; the code that renders th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,20 +19,13 @@ from pgpaces.analysis.parts import Part, StatementPlan, background_of, plans_of,
 from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
-from pgpaces.answers.metric_rows import with_names
 from pgpaces.answers.trials import limits_of
 from pgpaces.core.findings import Finding
 from pgpaces.core.units import duration_words
 from pgpaces.show.section import Facts, Section
-from pgpaces.spec.design import Cell, Design, Experiment, Factor, level_text
+from pgpaces.spec.design import Cell, Experiment, Factor, level_text
 from pgpaces.spec.result import Trial
-
-if TYPE_CHECKING:
-    from pgpaces.store.listing import DiskRow
-
-
-# Background workloads and statements of cells: "background" or "statement", the name, and the part.
-Named = tuple[str, str, Part]
+from pgpaces.store.listing import DiskRow
 
 
 class About(Struct, frozen=True):
@@ -88,7 +79,7 @@ class Page(Struct, frozen=True):
     options: Facts
     first: Section | None = None
     sections: tuple[Section, ...] = ()
-    parts: tuple[Named, ...] = ()
+    parts: tuple[Part, ...] = ()
     plans: tuple[StatementPlan, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[Place, ...] = ()
@@ -133,13 +124,7 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
     design, auto = experiment.design, experiment.design.trials == "auto"
     wanted = [*design.cells()] if planned or auto else differences.cells_of(digests) or [Cell(())]
     kinds = {target.name: target.kind for target in experiment.targets if target.kind}
-    untrimmed = cells.rows(
-        wanted,
-        digests,
-        kinds,
-        numbers={name: partial(bulk.of_trial, name=name) for name in bulk.NUMBERS},
-        looks=LOOKS_OF_CELL if auto else None,
-    )
+    untrimmed = cells.rows(wanted, digests, kinds, looks=LOOKS_OF_CELL if auto else None)
     shown = tuple(_shown(factors, untrimmed))
     names = dict.fromkeys(factor.name for factor in shown)
     rows = tuple(
@@ -148,7 +133,10 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
     )
     plans = {(each.trial.plan.limit_ns, bool(each.trial.plan.limits)) for each in digests}
     one_ns, own = plans.pop() if len(plans) == 1 else (None, True)
+    ran = (each.trial.plan for row in rows for each in row.every)
     named = {cell.key: cell for cell in wanted}
+    finished = (each.trial.place for each in digests if each.trial.state == "finished")
+    done = {(place.block, place.cell) for place in finished if place}
     return Page(
         title=experiment.name,
         question=experiment.question,
@@ -157,35 +145,19 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         main=crossing.main_factor(shown),
         rows=rows,
         missed_max=experiment.missed_max,
-        limits=tuple(
-            dict.fromkeys(
-                limit for row in rows for each in row.every for limit in limits_of(each.trial.plan)
-            )
-        ),
+        limits=tuple(dict.fromkeys(limit for plan in ran for limit in limits_of(plan))),
         limit=duration_words(one_ns) if one_ns and not own else None,
         options=_options(digests, experiment, planned=planned),
-        parts=(
-            *(("background", each.script, each) for each in background_of(rows)),
-            *(("statement", name, each) for each, name in with_names([*statements_of(rows)])),
-        ),
+        parts=(*background_of(rows), *statements_of(rows)),
         plans=plans_of(rows),
         differences=differences.differ([row.every for row in rows], names, within=True),
         places=_places(digests, about.disks),
-        missing=_missing(design, digests) if planned else 0,
+        missing=sum((a.block, a.cell.key) not in done for a in design.asks()) if planned else 0,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         commands=bulk.of_cells(rows),
     )
-
-
-def _missing(design: Design, digests: Iterable[Digest]) -> int:
-    done = {
-        (digest.trial.place.block, digest.trial.place.cell)
-        for digest in digests
-        if digest.trial.place and digest.trial.state == "finished"
-    }
-    return sum((ask.block, ask.cell.key) not in done for ask in design.asks())
 
 
 def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> Iterator[Factor]:

@@ -13,16 +13,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk, crossing
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import as_json
-from pgpaces.answers.bulk import NUMBERS, of_digest, of_trial
-from pgpaces.answers.metric_rows import known, of_summary
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import cell_name, explains_nothing, level_cells, metric_cells
+from pgpaces.answers.trials import (
+    cell_name,
+    explains_nothing,
+    known,
+    level_cells,
+    metric_cells,
+    of_summary,
+)
 from pgpaces.core.messages import message
 from pgpaces.show.number_text import NOT_KNOWN, STARTED, moment
 from pgpaces.show.screen import Cells, table_of
@@ -100,7 +105,7 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
         rows, note = _parts(page, "background"), message("background-of-cells")
         more: Any = {"spare": screen.SPARE, "rank": "numbers", "note": note}
         yield _tabled("title-background", rows, labels, **more)
-        texts = {name: each.text for kind, name, each in page.parts if kind == "statement"}
+        texts = {each.name: each.text for each in page.parts if each.kind == "statement"}
         blocks = tuple(Block(text, name) for name, text in texts.items())
         more = {"spare": screen.SPARE, "blocks": blocks}
         yield _tabled("title-statement", _parts(page, "statement"), labels, **more)
@@ -136,11 +141,11 @@ def _tabled(
 
 def _parts(page: Page, kind: str) -> Iterator[Cells]:
     """Statements or background workloads, cell by cell, each with its name."""
-    named = [(name, each) for of, name, each in page.parts if of == kind]
-    for name, part in named:
-        shown = [n for n in part.counts if any(each.counts[n] for _, each in named)]
+    every = [each for each in page.parts if each.kind == kind]
+    for part in every:
+        shown = [n for n in part.counts if any(each.counts[n] for each in every)]
         yield [
-            (kind, name),
+            (kind, part.name),
             *level_cells(page.factors, part.row.cell.levels),
             *((each, f"{part.counts[each]:,}") for each in shown),
             *metric_cells(part.estimates, part.estimates.get),
@@ -156,11 +161,8 @@ def _plans(page: Page) -> Iterator[dict[str, Any]]:
     for each in page.plans:
         launched = each.plan.workers_launched if each.plan.analyzed else "not executed"
         run = {"launched": launched, "trials": each.trials, "cells": _cells_text(page, each.cells)}
-        yield {
-            "plan": _plan_name(each),
-            **fields(each.plan, "workers_planned", "spilled_bytes"),
-            **run,
-        }
+        plan = fields(each.plan, "workers_planned", "spilled_bytes")
+        yield {"plan": _plan_name(each), **plan, **run}
 
 
 def _failures(page: Page) -> Iterator[tuple[str, str]]:
@@ -201,7 +203,7 @@ def _trials(page: Page) -> Iterator[Cells]:
             ("trial", _block(trial.place)),
             (STARTED, moment(trial.started_at)),
             ("due", f"{digest.summary.counts.due:,}"),
-            *metric_cells(names, partial(of_trial, digest), page.above),
+            *metric_cells(names, partial(trial_estimate, digest), page.above),
             ("state", _state(row, digest)),
         ]
 
@@ -256,19 +258,19 @@ def numbers(page: Page) -> Iterator[Number]:
 
     Cells without levels have the key `cell`. counted: whether a trial is in the numbers of its
     cell. A cell's statements, background workloads, and trials have the keys of
-    `numbers.of_summary`; where a key does not apply it is None.
+    `trials.of_summary`; where a key does not apply it is None.
     """
     for row in page.rows:
         of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
         due = Estimate.alone(float(row.counts.due), row.counts.due)
         yield from known(of, {"due": due, **row.estimates})
-        for kind, name, each in page.parts:
+        for each in page.parts:
             if each.row is row:
-                yield from known(of | {kind: name}, each.estimates)
+                yield from known(of | {each.kind: each.name}, each.estimates)
         for digest in row.every:
             key = of | {"run": digest.trial.id, "counted": "yes" if digest in row.trials else "no"}
             yield from of_summary(digest.summary, key)
-            yield from known(key, {name: of_trial(digest, name) for name in NUMBERS})
+            yield from known(key, {name: trial_estimate(digest, name) for name in bulk.NAMES})
 
 
 def document(page: Page) -> dict[str, Any]:
@@ -293,8 +295,8 @@ def document(page: Page) -> dict[str, Any]:
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "statements": [
             {"cell": each.row.cell.key, **fields(each, "script", "line", "text"), **each.counts}
-            for kind, _, each in page.parts
-            if kind == "statement"
+            for each in page.parts
+            if each.kind == "statement"
         ],
         "plans": [
             {
@@ -329,8 +331,8 @@ def document(page: Page) -> dict[str, Any]:
 
 def _trial_json(row: Row, digest: Digest) -> dict[str, Any]:
     """A trial, with what its rows cannot hold of its summary."""
-    trial, place, command = digest.trial, digest.trial.place, of_digest(digest)
-    summary = as_json(digest.summary)
+    trial, place, summary = digest.trial, digest.trial.place, as_json(digest.summary)
+    command = bulk.of(trial, digest.summary)
     parts = [each for name in ("scripts", "statements", "background") for each in summary[name]]
     for part, name in product((summary, *parts), _IN_ROWS):
         part.pop(name, None)

@@ -10,9 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, goal, validity
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.answers import bulk
-from pgpaces.answers.metric_rows import scaled
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import (
     cell_name,
@@ -25,21 +24,11 @@ from pgpaces.answers.trials import (
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import axis, header, metric, number, title
-from pgpaces.show.charts import SERIES_MAX, Datum, amounts, names, series
+from pgpaces.show.charts import SERIES_MAX, Datum, amounts, names, scaled, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.number_text import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
 from pgpaces.show.screen import Cells, Screen, table_of
-from pgpaces.show.section import (
-    Figure,
-    Headline,
-    Mark,
-    Next,
-    Section,
-    Table,
-    TableCell,
-    Values,
-    figure,
-)
+from pgpaces.show.section import Figure, Headline, Mark, Next, Section, Table, TableCell, figure
 
 SCREEN = Screen(first=("fastest", "slowest", "compared", "failed"))
 _NAMES_MAX = 3
@@ -62,16 +51,18 @@ _SHIFT, _SHIFTS = 8.0, 40.0
 
 
 def section(page: Page) -> Section:
+    ran = [row for row in page.rows if row.trials]
+    values = [*bulk.values(ran)] if page.commands is not None and ran else []
     return SCREEN.section(
         headline(page),
-        _values(page),
+        # Without a limit, the first of them is the headline.
+        values[0 if page.limits else 1 :],
         key="sweep",
         title=page.title,
         findings=sorted(findings(page), key=weight),
         steps=steps(page),
         aside=aside(page),
         note=page.question or _about(page),
-        whole=True,
         tables=(brief(page),),
         figures=chart(page),
         facts_first=0,
@@ -98,12 +89,8 @@ def headline(page: Page) -> Headline:
         text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
         return Headline(word, "", text)
     if not page.limits:
-        text = _highest_throughput(ran)
-        return (
-            Headline(word, "", text)
-            if text
-            else Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
-        )
+        text, unknown = _highest_throughput(ran), message("sweep-throughput-unknown")
+        return Headline(word, "", text) if text else Headline("SWEEP", "unknown", unknown)
     verdicts = Counter(crossing.verdict(row, page.missed_max) for row in ran)
     verdict = next(iter(verdicts))
     if len(page.rows) > 1:
@@ -140,13 +127,6 @@ def _about(page: Page) -> str:
     seconds = sum(digest.summary.seconds for digest in page.digests)
     name = "sweep-about-limit" if page.limits else "sweep-about"
     return message(name, trials=len(page.digests), seconds=seconds, limit=page.limits)
-
-
-def _values(page: Page) -> Values:
-    ran = [row for row in page.rows if row.trials]
-    if page.commands is not None and ran:
-        # Without a limit, the first of them is the headline.
-        yield from [*bulk.values(ran)][0 if page.limits else 1 :]
 
 
 def cells(page: Page) -> Table:
@@ -189,10 +169,10 @@ def brief(page: Page) -> Table:
     if page.commands is not None:
         return replace(cells(page), brief=True)
 
+    first = ["missed" if page.limits else "throughput"]
+
     def numbers(row: Row) -> Cells:
-        yield from metric_cells(
-            ["missed" if page.limits else "throughput"], row.estimate, page.above
-        )
+        yield from metric_cells(first, row.estimate, page.above)
         yield header("p95"), quantile(row.estimate("p95"), page.above)
         if page.limits:
             yield "verdict", verdict(page, row)
@@ -270,11 +250,8 @@ def chart(page: Page) -> tuple[Figure, ...]:
     ]
     panels = list(dict.fromkeys(each["panel"] for each in places))[:PANELS_MAX]
     lines = list(dict.fromkeys(each["series"] for each in places))[:SERIES_MAX]
-    drawn = [
-        (row, place)
-        for row, place in zip(page.rows, places, strict=True)
-        if place["panel"] in panels and place["series"] in lines
-    ]
+    pairs = zip(page.rows, places, strict=True)
+    drawn = [(row, at) for row, at in pairs if at["panel"] in panels and at["series"] in lines]
     if page.main is not None:
         drawn.sort(key=lambda each: crossing.quantity(crossing.level_of(each[0], along.name)) or 0)
     data = [each for row, place in drawn for each in _points(row, place, lines, answer=answer)]
@@ -330,7 +307,7 @@ def _points(row: Row, place: Datum, lines: Sequence[str], *, answer: str) -> Ite
     texts = (name, cell.text, cell.ends or NOT_KNOWN, str(len(row.trials)), valid)
     yield {**place, **scaled(answer, estimate), "valid": row.sound, "texts": texts}
     for digest in row.every:
-        found = bulk.of_trial(digest, answer)
+        found = trial_estimate(digest, answer)
         if found is not None and math.isfinite(found.value):
             counted = digest in row.trials and sound(digest)
             said = (name, number(answer, found.value, ">"), None, "1")
@@ -395,8 +372,11 @@ def _of_builds(page: Page) -> Iterator[Finding]:
 
 
 def _needs(page: Page) -> list[float]:
-    """The seconds of trials that would decide each cell that is unknown."""
-    needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
+    """The seconds of trials that would decide each cell that is unknown; infinite: no number."""
+    needs = []
+    for row in (row for row in page.rows if row.sound):
+        ran_s = sum(digest.summary.seconds for digest in row.trials)
+        needs.append(goal.needed_s(row.estimate("missed"), ran_s, page.missed_max))
     return [need for need in needs if need is not None]
 
 
@@ -422,7 +402,7 @@ def steps(page: Page) -> tuple[Next, ...]:
     if page.limits and not page.about.chosen:
         finite = [need for need in _needs(page) if need <= _LONG_S]
         if finite and all(factor.name != "duration" for factor in page.factors):
-            return (Next(longer(id_, max(finite)), "next-longer"),)
+            return (longer(id_, max(finite)),)
     verdicts = [crossing.verdict(row, page.missed_max) for row in page.rows]
     if page.limits and "fail" in verdicts:
         return (Next(f"pgpaces why {id_[-8:]}", "next-why"),)
