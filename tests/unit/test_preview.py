@@ -24,22 +24,20 @@ def span(seconds: int | None, *, writes: bool = False) -> Span | None:
 
 @given(st.lists(st.integers(1, 3600), min_size=1, max_size=20), st.booleans())
 def test_trials_of_a_machine_take_at_least_their_loads(seconds, writes):
-    found = preview({"": [span(n, writes=writes) for n in seconds]}, {}).seconds
+    found = preview({"": [span(n, writes=writes) for n in seconds]}).seconds
     assert found is not None
     assert sum(seconds) < found.low < found.value < found.high
 
 
 def test_machines_work_at_the_same_time():
-    price = {"a": (2.0, "EUR")}
-    found = preview({"a": [span(3599)] * 3, "b": [span(3599)]}, price)
-    alone = preview({"a": [span(3599)] * 3}, {})
+    found = preview({"a": [span(3599)] * 3, "b": [span(3599)]})
+    alone = preview({"a": [span(3599)] * 3})
     assert found.seconds == alone.seconds
     assert (found.trials, dict(found.machines)) == (4, {"a": 3, "b": 1})
-    assert found.cost == {"EUR": pytest.approx(6.0, rel=0.001)}, "of the one that has a price"
 
 
 def test_a_load_that_ends_by_count_has_no_known_length():
-    few, many = (preview({"": [span(None), span(60)] * n}, {}) for n in (1, 2))
+    few, many = (preview({"": [span(None), span(60)] * n}) for n in (1, 2))
     assert few.seconds is between(few, many).seconds is None
     assert any("unknown" in line for line in lines(Experiment("e", "w", Design()), few))
 
@@ -56,7 +54,7 @@ def test_a_duration_is_said_as_people_say_it(seconds, text):
 def test_words_and_json_say_the_same():
     design = Design({"clients": ("1", "2")}, trials=3)
     experiment = Experiment("pi", "reporting", design)
-    found = preview({"": [span(60)] * 6}, {})
+    found = preview({"": [span(60)] * 6})
     text = "\n".join(lines(experiment, found))
     assert "2 cells, 3 trials of each: 6 in all" in text
     assert "clients: 1, 2" in text
@@ -66,14 +64,13 @@ def test_words_and_json_say_the_same():
 
 
 def test_what_may_take_more_or_less_is_said_as_both():
-    few, many = (preview({"a": [span(60)] * n}, {"a": (3600.0, "EUR")}) for n in (10, 30))
+    few, many = (preview({"a": [span(60)] * n}) for n in (10, 30))
     assert few.seconds is not None
     assert many.seconds is not None
     found = between(few, many)
     assert found.seconds is not None
     assert (found.seconds.low, found.seconds.high) == (few.seconds.low, many.seconds.high)
     assert few.seconds.value < found.seconds.value < many.seconds.value
-    assert few.cost["EUR"] < found.cost["EUR"] < many.cost["EUR"]
     experiment = Experiment("e", "w", Design())
     assert "1 cell, 10 to 30 trials" in next(lines(experiment, found, ["until certain"]))
     plain = as_json(experiment, found)

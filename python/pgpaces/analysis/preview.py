@@ -1,4 +1,4 @@
-"""Estimates of an experiment before it is run: time and money."""
+"""How long an experiment will take, before it is run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ class Preview(Struct, frozen=True):
 
     trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
     its end, with machines in parallel; None where loads end by count. machines: trials of each.
-    cost: by currency, of the machines that have a price.
     """
 
     trials: int
     trials_least: int
     seconds: Span | None
     machines: Mapping[str, int]
-    cost: Mapping[str, float]
 
 
 def trial_span(plan: TrialPlan, *, writes: bool) -> Span | None:
@@ -48,35 +46,23 @@ def trial_span(plan: TrialPlan, *, writes: bool) -> Span | None:
     return span + _COPY if writes else span
 
 
-def preview(
-    machines: Mapping[str, Sequence[Span | None]], prices: Mapping[str, tuple[float, str]]
-) -> Preview:
-    """The preview. machines: the durations of their trials; None: unknown.
-
-    prices: an hour of a machine, and its currency.
-    """
+def preview(machines: Mapping[str, Sequence[Span | None]]) -> Preview:
+    """The preview. machines: the durations of their trials; None: unknown."""
     totals: dict[str, Span] = {}
     for name, own in machines.items():
         known = [span for span in own if span is not None]
         if len(known) == len(own):
             totals[name] = sum(known, Span(0.0, 0.0, 0.0))
-    cost: dict[str, float] = {}
-    for name, (price, currency) in prices.items():
-        if name in totals:
-            cost[currency] = cost.get(currency, 0.0) + price * totals[name].value / 3600
     counts = {name: len(own) for name, own in machines.items()}
     longest = max(totals.values(), key=lambda span: span.value, default=None)
     seconds = longest if len(totals) == len(machines) else None
-    return Preview(sum(counts.values()), sum(counts.values()), seconds, counts, cost)
+    return Preview(sum(counts.values()), sum(counts.values()), seconds, counts)
 
 
 def between(least: Preview, most: Preview) -> Preview:
-    """The preview of an unknown number of trials: time and price halfway between both previews."""
+    """The preview of an unknown number of trials: time halfway between both previews."""
     span = None
     if least.seconds is not None and most.seconds is not None:
         middle = (least.seconds.value + most.seconds.value) / 2
         span = Span(middle, least.seconds.low, most.seconds.high)
-    cost = {
-        name: (least.cost.get(name, most.cost[name]) + most.cost[name]) / 2 for name in most.cost
-    }
-    return replace(most, trials_least=least.trials, seconds=span, cost=cost)
+    return replace(most, trials_least=least.trials, seconds=span)

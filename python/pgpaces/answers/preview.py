@@ -40,8 +40,6 @@ def lines(experiment: Experiment, preview: Preview, terms: Sequence[str] = ()) -
         machines = len(preview.machines)
         at = message("preview-machines", machines=machines) if machines > 1 else ""
         yield message("preview-time", time=clock(span.value), ends=ends, machines=at)
-    for currency, cost in preview.cost.items():
-        yield message("preview-price", cost=max(cost, 0.01), currency=currency)
 
 
 def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
@@ -57,5 +55,4 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_to_run_least": preview.trials_least,
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": None if preview.seconds is None else asdict(preview.seconds),
-        "cost": dict(preview.cost),
     }

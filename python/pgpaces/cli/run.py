@@ -186,7 +186,7 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     plan = _plan(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
-        plan |= {"spec": request.spec, "seconds": takes["seconds"], "cost": takes["cost"]}
+        plan |= {"spec": request.spec, "seconds": takes["seconds"]}
         put(escape.json_text(plan))
         return
     lines = [plan["workload"]]

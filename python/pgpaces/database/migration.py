@@ -424,15 +424,6 @@ def locks_of(session: Session, statements: Sequence[str]) -> set[tuple[str, str]
     return {(name, mode) for _, name, mode in rows}
 
 
-def tables_of(session: Session, relations: Sequence[str]) -> list[str]:
-    """Those of the relations that are tables."""
-    query = (
-        "SELECT name FROM pg_catalog.unnest(%s::text[]) name JOIN pg_catalog.pg_class c"
-        " ON c.oid = name::pg_catalog.regclass WHERE relkind IN ('r', 'p')"
-    )
-    return [name for (name,) in session.execute(query, (list(relations),)).fetchall()]
-
-
 def every_table(session: Session) -> list[str]:
     """The tables of the database, as locks name them."""
     query = (

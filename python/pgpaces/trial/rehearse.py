@@ -560,8 +560,9 @@ class DuringLoad(Companion):
             self._read_wal()
             self._sampler.migrates()
             used = self._all_locks()
-            self._tables = migration.tables_of(self._admin, sorted(used))
-            self._others = frozenset(migration.every_table(self._admin)) - used.keys()
+            every = migration.every_table(self._admin)
+            self._tables = [name for name in every if name in used]
+            self._others = frozenset(every) - used.keys()
             self._migrate()
         except psycopg.Error as error:
             self._why = str(error).strip() or type(error).__name__

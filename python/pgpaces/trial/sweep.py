@@ -300,23 +300,15 @@ def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
     cells = {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
     spans: dict[str, list[Span | None]] = {}
-    prices: dict[str, tuple[float, str]] = {}
     for machine, own in by_machine(asks, planned.machines).items():
         spans[machine] = [_span(requests[ask.cell.key]) for ask in own]
-        for ask in own:
-            prices |= _prices(machine, requests[ask.cell.key])
-    return preview(spans, prices)
+    return preview(spans)
 
 
 def preview_of(request: Request) -> Preview:
-    """The time and cost of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
+    """The time of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
     check(request)
-    return preview({HERE: [_span(request)]}, _prices(HERE, request))
-
-
-def _prices(machine: str, request: Request) -> dict[str, tuple[float, str]]:
-    costs = request.costs
-    return {machine: (costs.an_hour, costs.currency)} if costs and costs.an_hour else {}
+    return preview({HERE: [_span(request)]})
 
 
 def _span(request: Request) -> Span | None:
