@@ -227,6 +227,9 @@ def test_nothing_is_left_behind_and_a_change_of_the_server_is_refused(
             " AND pid <> pg_backend_pid()"
         ).fetchone() == (0,)
     assert "SAFE" in pgpaces.well("show").out
+    told = pgpaces.well("why", answer["id"]).out
+    assert "requests" in told
+    assert "load-ended-early" not in told
     ended = pgpaces("sweep", "--resume", "migration.sql")
     told = sentence("rehearsal-not-resumed", name="migration.sql")
     assert ended.err.startswith(f"pgpaces: error: {told}")

@@ -203,15 +203,6 @@ def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces):
     pgpaces.well("sweep", "reporting", *many, "--dry-run", "--yes")
 
 
-def test_what_it_would_take_says_what_the_time_of_the_machine_costs(pgpaces, pg15):
-    words = (
-        "sweep", "simple-update", "--clients", "1", *CALM,
-        "--target", pg15.tcp("postgres"), "--price-per-hour", "3600",
-    )  # fmt: skip
-    takes = pgpaces(*words, "--dry-run", "--json").json()
-    assert takes["cost"]["USD"] == pytest.approx(takes["seconds"]["value"])
-
-
 def test_an_experiment_whose_workload_changed_is_not_gone_on_with(pgpaces, tmp_path, pg15):
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")

@@ -235,7 +235,8 @@ def _run(trial: Trial) -> Iterable[Finding]:
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
     if trial.plan.auto and measured_ns < planned_ns:
         yield finding("maintenance-unseen", ended_s=measured_ns / SECOND_NS)
-    fixed = trial.state == "finished" and not trial.plan.auto
+    # The load of a rehearsal ends with what is rehearsed.
+    fixed = trial.state == "finished" and not trial.plan.auto and trial.rehearsed is None
     unknown = fixed and not all_gave_up(trial.findings)
     if unknown and planned_ns - measured_ns > SECOND_NS:
         ended_s, planned_s = measured_ns / SECOND_NS, planned_ns / SECOND_NS

@@ -60,15 +60,15 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
 
     with closing(Store.existing(store)) as opened:
         id_ = opened.find_any(name)
-        if opened.is_experiment(id_):
-            page = page_of(opened, (id_,))
-            if not (rows := _own(page)):
-                raise PlanError("no-trial", experiment=page.title)
+        page = page_of(opened, (id_,)) if opened.is_experiment(id_) else None
+        if page is not None and (rows := _own(page)):
             section = of_cell(opened, page) or _of_worst(opened, rows)
-        else:
-            about = message("why-run", run=id_[-8:])
-            [digest] = opened.digests([id_])
-            section = _section(opened, digest, about)
+        else:  # a run, or the passes of a rehearsal
+            every = opened.digests([id_] if page is None else opened.ended(id_))
+            if not every:
+                raise PlanError("no-trial", experiment=page.title if page else id_)
+            digest = max(every, key=lambda each: each.summary.counts.missed)
+            section = _section(opened, digest, message("why-run", run=digest.trial.id[-8:]))
     return answer_for(opened, section, only_of=id_)
 
 
