@@ -34,7 +34,7 @@ KEY = "rehearsal"
 SCREEN = Screen(
     first=(
         *("load", "commits", "latency", "failed", "cost", "scale", "also", "queue", "copy"),
-        *("covers", "safer"),
+        *("coverage", "safer"),
     ),
     details=("causes",),
 )
@@ -161,7 +161,7 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
             yield "queue", _queue(rehearsal, behind)
     yield from _scaled(rehearsal, first)
     if first.covered is not None:
-        yield "covers", said("rehearsal-covers", share=first.covered)
+        yield "coverage", said("rehearsal-covers", share=first.covered)
     prepared = trial.workload.prepared
     began, ended = trials[0].started_at, trials[-1].ended_at
     yield (
@@ -176,9 +176,6 @@ def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
         ),
     )
     yield from _safer(rehearsal)
-    for number, run in enumerate(found.statements, 1):
-        if run.error is not None:
-            yield "failed", said("rehearsal-statement-failed", number=number, error=run.error)
     yield "causes", said("rehearsal-causes", causes=found.causes)
 
 
@@ -187,7 +184,8 @@ def _queue(rehearsal: Rehearsal, behind: Pass) -> Message:
     where = message("rehearsal-open", open_s=rehearsal.open_s)
     if behind.behind == "autovacuum":
         where = message("rehearsal-autovacuum")
-    values = {"where": where, "late": late, "due": behind.during.due}
+    numbers = [n for n, run in enumerate(behind.statements, 1) if run.late]
+    values = {"where": where, "late": late, "due": behind.during.due, "numbers": numbers}
     if failed:
         return said("rehearsal-queue-failed", failed=failed, **values)
     return said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
@@ -229,8 +227,13 @@ def _safer(rehearsal: Rehearsal) -> Values:
     elif passes:
         whole = len(passes) == len(rehearsal.behinds)
         yield "safer", said("rehearsal-other-schema" if whole else "rehearsal-safer-stopped")
-    elif rehearsal.verdict in ("blocks", "fails") and not rehearsal.safer:
+    elif rehearsal.verdict in ("blocks", "fails") and not (rehearsal.safer or _failed(rehearsal)):
         yield "safer", said("rehearsal-none-known")
+
+
+def _failed(rehearsal: Rehearsal) -> bool:
+    """Whether the migration itself failed, which no other form of it would help."""
+    return any(run.error for each in rehearsal.passes for run in each.statements)
 
 
 def _outage(found: Pass) -> Values:

@@ -23,7 +23,9 @@ _OF_LIMIT, _PERIOD_MIN_NS, _PERIOD_MAX_NS = 5, 10_000_000, 100_000_000
 # pg_blocking_pids stops the lock manager for a moment: only for those that wait longest.
 _LOOKED_UP = 32
 _SINCE = 140_000
-_WAITS = f"""
+# Waits; and the locks that sessions hold, as rows without a pid. pg_locks is read once for both.
+_LOOK = f"""
+WITH locks AS (SELECT * FROM pg_catalog.pg_locks)
 SELECT {MARK} w.pid, w.blockers, l.mode,
   CASE WHEN l.locktype = 'relation' THEN l.relation::pg_catalog.regclass::text ELSE '' END,
   {{age}}, ARRAY(SELECT coalesce(nullif(b.application_name, ''), b.usename, b.backend_type, '?')
@@ -33,10 +35,9 @@ FROM (SELECT pid, CASE WHEN row_number() OVER (ORDER BY query_start) <= {_LOOKED
         THEN pg_catalog.pg_blocking_pids(pid) END AS blockers
       FROM pg_catalog.pg_stat_activity
       WHERE wait_event_type = 'Lock' AND datname = pg_catalog.current_database()) w
-  JOIN pg_catalog.pg_locks l ON l.pid = w.pid AND NOT l.granted
-"""
-_HELD = f"""
-SELECT {MARK} DISTINCT relation::pg_catalog.regclass::text, mode FROM pg_catalog.pg_locks
+  JOIN locks l ON l.pid = w.pid AND NOT l.granted
+UNION ALL
+SELECT NULL, NULL, mode, relation::pg_catalog.regclass::text, NULL, NULL FROM locks
 WHERE pid = ANY (%s) AND locktype = 'relation' AND granted AND relation >= 16384
 """
 # Sessions of a program that migrates: all that are neither the load's nor those of pgpaces.
@@ -83,7 +84,7 @@ class LockSampler:
         self._statement, self._pids = statement, pids
         self._load = reported(application)
         age = _AGE if self._session.info.server_version >= _SINCE else "NULL::float8"
-        self._waits = encoded(_WAITS.format(age=age))
+        self._query = encoded(_LOOK.format(age=age))
         self._of_load: dict[str, set[str]] = {}
         self._stopped, self._migrates = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pgpaces-locks", daemon=True)
@@ -124,7 +125,9 @@ class LockSampler:
             rows = self._session.execute(encoded(_OTHERS), (self._load,)).fetchall()
             pids = [pid for (pid,) in rows]
         asked_ns = self._now_ns()
-        rows = self._session.execute(self._waits, (list(pids),)).fetchall()
+        of_pids = list(pids)
+        own = [] if number is None else of_pids
+        rows = self._session.execute(self._query, (of_pids, own)).fetchall()
         at_ns = (asked_ns + self._now_ns()) // 2
         waits = tuple(
             Wait(
@@ -136,11 +139,10 @@ class LockSampler:
                 tuple(who),
             )
             for pid, blockers, mode, relation, age_s, who in rows
+            if pid is not None
         )
-        held = frozenset[tuple[str, str]]()
-        if number is not None:
-            held = frozenset(self._session.execute(encoded(_HELD), (list(pids),)).fetchall())
-            if number != self._statement():  # they may be of the next one
-                held = frozenset()
+        held = frozenset((relation, mode) for pid, _, mode, relation, *_ in rows if pid is None)
+        if number != self._statement():  # they may be of the next one
+            held = frozenset()
         if waits or held:
             self.looks.append(Look(at_ns, number, waits, frozenset(pids), held))

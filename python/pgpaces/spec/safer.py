@@ -33,6 +33,8 @@ _QUOTED_OR_WHERE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NO_KEYS: Keys = {}
+_RETRIED = "half the limit; on error 55P03, repeat the statement"
+_NOT_CANCELED = "a canceled CONCURRENTLY would leave an invalid index"
 # A batch takes about this part of the latency limit, and has at most so many rows for each ms.
 _OF_LIMIT, _ROWS_PER_MS = 0.2, 10
 _BATCHES = """DO $batches$
@@ -97,7 +99,8 @@ def safer(
     for text, concurrent in replaced:
         setting = "RESET lock_timeout" if concurrent else timeout
         if setting != now and (now or not concurrent):
-            lines.append(f"{setting};")
+            why = _NOT_CANCELED if concurrent else _RETRIED
+            lines.append(f"{setting};  -- {why}" if why not in "".join(lines) else f"{setting};")
         now = setting
         # A comment at the end of a statement would swallow what follows it.
         lines.append(f"{text}\n;" if _ends_in_comment(text) else f"{text};")
