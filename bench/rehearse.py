@@ -207,7 +207,7 @@ def failover(source: str, folder: Path, *, synchronous: bool, loss_s: float) -> 
                 primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
                 primary.execute("SELECT pg_reload_conf()")
         begin(event)
-        keywords = event._ledger._keywords
+        keywords = for_driver(event.ready.primary())
         prober.append(threading.Thread(target=probe, args=[keywords, committed, ended]))
         prober[0].start()
 
@@ -223,7 +223,7 @@ def failover(source: str, folder: Path, *, synchronous: bool, loss_s: float) -> 
             primary.execute("SELECT pg_reload_conf()")
         found = list[set[int]]()
         for server in (event._primary, event._standbys[0]):
-            dbname = event._ledger._keywords["dbname"]
+            dbname = event._ledger._nodes[0]["dbname"]
             with sessions.connect({**server.keywords(), "dbname": dbname}, "bench") as own:
                 found.append({n for (n,) in own.execute("SELECT n FROM pgpaces_ledger")})
         acknowledged = {n for n, _ in event._ledger._acknowledged}

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -137,8 +137,10 @@ class ServerEvent:
         self.ready = ready
         if event == "failover":
             self.ready = replace(ready, nodes={**ready.nodes, PRIMARY: self._both(ready)})
-        keywords = for_driver(self.ready.primary())
-        self._ledger = Ledger({**keywords, "connect_timeout": "1"}, now_ns)
+        keywords = {**for_driver(ready.primary()), "connect_timeout": "1"}
+        others = self._standbys if event == "failover" else ()
+        at = ({"host": str(each.socket_dir), "port": str(each.port)} for each in others)
+        self._ledger = Ledger([keywords, *({**keywords, **one} for one in at)], now_ns)
 
     def _both(self, ready: ReadyTrial) -> Access:
         """Access to the primary, wherever that is."""
@@ -195,12 +197,17 @@ class ServerEvent:
 
 
 class Ledger:
-    """Commits rows one after the other, and remembers which of them were acknowledged, and when."""
+    """Commits rows one after the other, and remembers which of them were acknowledged, and when.
 
-    def __init__(self, keywords: Mapping[str, str], now_ns: Callable[[], int]) -> None:
-        self._keywords, self._now_ns = keywords, now_ns
-        self._session: sessions.Session | None = self._connect()
-        self._session.execute(f"CREATE TABLE {_TABLE} (n bigint PRIMARY KEY)".encode())
+    nodes: the keywords of the primary, and of the standbys of which one takes its place. A session
+    to a standby is open before that is promoted, so that logging in takes none of the outage.
+    """
+
+    def __init__(self, nodes: Sequence[Mapping[str, str]], now_ns: Callable[[], int]) -> None:
+        self._nodes, self._now_ns, self._last = nodes, now_ns, 0
+        self._sessions: list[sessions.Session | None] = [self._connect(each) for each in nodes]
+        if (first := self._sessions[0]) is not None:
+            first.execute(f"CREATE TABLE {_TABLE} (n bigint PRIMARY KEY)".encode())
         self._acknowledged: list[tuple[int, int]] = []
         self._stopped, self._since_ns = threading.Event(), 0
         self._again = threading.Event()
@@ -227,12 +234,12 @@ class Ledger:
         ended_ns = self._now_ns()
         while self._thread.is_alive():
             # A commit may wait for ever, for a synchronous standby that is gone.
-            with contextlib.suppress(psycopg.Error):
-                if (session := self._session) is not None:
+            for session in filter(None, [*self._sessions]):
+                with contextlib.suppress(psycopg.Error):
                     session.cancel_safe(timeout=_CANCEL_S)
             self._thread.join(_CANCEL_S)
         there: set[int] = set()
-        with contextlib.suppress(psycopg.Error), self._connect() as session:
+        with contextlib.suppress(psycopg.Error), self._connect(self._nodes[self._last]) as session:
             rows = session.execute(f"SELECT n FROM {_TABLE}".encode()).fetchall()
             there = {n for (n,) in rows}
         times = [at for _, at in self._acknowledged]
@@ -245,26 +252,31 @@ class Ledger:
             lost=sum(n not in there for n, _ in self._acknowledged),
         )
 
-    def _connect(self) -> sessions.Session:
-        return sessions.connect(self._keywords, "pgpaces ledger", prepare_threshold=None)
+    def _connect(self, keywords: Mapping[str, str]) -> sessions.Session:
+        return sessions.connect(keywords, "pgpaces ledger", prepare_threshold=None)
 
     def _work(self) -> None:
         number, sql = 0, f"INSERT INTO {_TABLE} VALUES (%s)".encode()
         while not self._stopped.wait(_TICK_S):
             number, began_ns = number + 1, self._now_ns()
-            try:
-                self._session = self._session or self._connect()
-                self._session.execute(sql, (number,))
-            except psycopg.Error:
-                with contextlib.suppress(psycopg.Error):
-                    if self._session is not None:
-                        self._session.close()
-                self._session = None
+            committed = any(self._try(place, sql, number) for place in range(len(self._nodes)))
+            if not committed or self._stopped.is_set():  # what was canceled does not count
                 continue
-            if self._stopped.is_set():  # it was canceled
-                break
             self._acknowledged.append((number, self._now_ns()))
             if began_ns >= self._since_ns:
                 self._again.set()
-        if self._session is not None:
-            self._session.close()
+        for session in filter(None, self._sessions):
+            session.close()
+
+    def _try(self, place: int, sql: bytes, number: int) -> bool:
+        """Whether a node commits a row; a standby refuses it, and its session stays."""
+        session = self._sessions[place]
+        try:
+            session = self._sessions[place] = session or self._connect(self._nodes[place])
+            session.execute(sql, (number,))
+        except psycopg.Error:
+            if session is not None and session.broken:
+                self._sessions[place] = None
+            return False
+        self._last = place
+        return True
