@@ -159,6 +159,8 @@ def test_a_long_update_or_delete_is_divided_by_the_key(text, parts):
         "UPDATE t SET id = id + 1",
         "UPDATE t SET a = u.a FROM u",
         "UPDATE ONLY t SET a = 1",
+        "UPDATE t SET a = (SELECT max(a) + 1 FROM t)",
+        "DELETE FROM t WHERE id NOT IN (SELECT min(id) FROM t GROUP BY a)",
         "UPDATE u SET a = 1",
         "DELETE FROM t RETURNING a",
         "DELETE FROM t USING u WHERE t.a = u.a",

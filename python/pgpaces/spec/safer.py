@@ -180,7 +180,11 @@ def _batches(text: str, keys: Keys, *, rows: int) -> list[tuple[str, bool]]:
     relation = tree["relation"]
     column, kind = keys.get(_name(relation), ("", ""))
     targets = [each["ResTarget"]["name"] for each in tree.get("targetList", ())]
-    if not column or any(map(tree.get, _JOINED)) or not relation.get("inh") or column in targets:
+    # What it reads of its own table would be changed by earlier batches.
+    read = _nodes([tree.get("targetList"), tree.get("whereClause")], "RangeVar")
+    itself = any(each["relname"] == relation["relname"] for each in read)
+    joined = itself or any(map(tree.get, _JOINED))
+    if not column or joined or not relation.get("inh") or column in targets:
         return []
     depth, at = 0, None
     for match in _QUOTED_OR_WHERE.finditer(text):
@@ -294,15 +298,17 @@ def _unnamed(table: str, constraint: Mapping[str, Any]) -> str:
 
 
 def _columns(tree: Any) -> Iterator[str]:
-    if isinstance(tree, dict):
-        for key, each in tree.items():
-            if key == "ColumnRef":
-                yield from (part["String"]["sval"] for part in each["fields"] if "String" in part)
-            else:
-                yield from _columns(each)
-    elif isinstance(tree, list):
-        for each in tree:
-            yield from _columns(each)
+    for each in _nodes(tree, "ColumnRef"):
+        yield from (part["String"]["sval"] for part in each["fields"] if "String" in part)
+
+
+def _nodes(tree: Any, kind: str) -> Iterator[Any]:
+    """The nodes of this kind in a parse tree."""
+    for key, each in tree.items() if isinstance(tree, dict) else enumerate(tree or ()):
+        if key == kind:
+            yield each
+        elif isinstance(each, (dict, list)):
+            yield from _nodes(each, kind)
 
 
 def _name(relation: Mapping[str, Any]) -> str:
