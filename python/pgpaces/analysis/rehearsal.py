@@ -215,7 +215,8 @@ def judge(seen: Evidence) -> Pass:
 
 def _in_doubt(seen: Evidence, runs: Sequence[StatementRun]) -> bool:
     """Whether a busy machine may be why it blocks for less than three latency limits."""
-    longest_ns = max(max(run.held_ns, run.waited_ns, run.worst_ns) for run in runs)
+    each_ns = (max(run.held_ns, run.waited_ns, run.worst_ns) for run in runs)
+    longest_ns = max(each_ns, default=0)
     return (seen.pressure or 0.0) > _BUSY and longest_ns < _SHORT * seen.limit_ns
 
 
