@@ -53,10 +53,6 @@ class Costs(toml_files.Table, frozen=True):
             return self.price_per_hour * HOURS_A_MONTH
         return self.price_per_month
 
-    @property
-    def an_hour(self) -> float | None:
-        return None if self.a_month is None else self.a_month / HOURS_A_MONTH
-
     def plain(self) -> dict[str, Any]:
         """The keys that have a value; empty without a price."""
         if self.a_month is None:
