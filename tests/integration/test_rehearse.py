@@ -147,7 +147,7 @@ def test_the_batches_change_what_the_update_changes(shop):
         assert changed.fetchone() == (ROWS - 9, 10)
 
 
-def test_autovacuum_is_in_the_way_and_a_safer_form_cancels_it_soon(rehearse, shop):
+def test_autovacuum_is_in_the_way_and_a_safer_form_cancels_it_soon(rehearse, shop, pgpaces):
     with connect(shop) as admin:
         admin.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
         admin.execute("SELECT pg_reload_conf()")
@@ -167,6 +167,7 @@ def test_autovacuum_is_in_the_way_and_a_safer_form_cancels_it_soon(rehearse, sho
     [statement] = answer["passes"][1]["statements"]
     assert statement["waited_ns"] == pytest.approx(1e9, abs=0.25e9), "deadlock_timeout"
     assert answer["passes"][-1]["sql"].startswith("SET deadlock_timeout = '10ms'")
+    assert "open transaction" not in pgpaces.well("show").out, "there was none"
 
 
 def test_a_checkpoint_and_a_command_are_events(rehearse):

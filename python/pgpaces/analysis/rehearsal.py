@@ -95,11 +95,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """All that a rehearsal saw. began_ns, ended_ns: of the migration.
 
     scripts: names. nodes: the standby of each script; empty for the primary. limits_ns: of each
-    script. allowed: the share that may miss. period_ns: between
-    samples. known: the locks of statements are; else samples show how long each was held. locks: of
-    the load. tables: those among them that are no indexes; others: tables that it does not use.
-    pressure: the share of the migration's time in which somebody waited for a CPU of this machine;
-    None: unknown. wal_bytes: see Pass. interrupted: it did not come to its end.
+    script. allowed: the share that may miss. period_ns: between samples. known: the locks of
+    statements are; else samples show how long each was held. locks: of the load. tables: those
+    among them that are no indexes; others: tables that it does not use. pressure: the share of the
+    migration's time in which somebody waited for a CPU of this machine; None: unknown. wal_bytes:
+    see Pass. interrupted: it did not come to its end.
     """
 
     form: Form

@@ -210,7 +210,11 @@ def _safer(rehearsal: Rehearsal) -> Values:
         yield (
             "safer",
             said(
-                ("rehearsal-safer-once", "rehearsal-safer", "rehearsal-safer-all")[len(passes) - 1],
+                "rehearsal-safer-all"
+                if rehearsal.autovacuum
+                else "rehearsal-safer"
+                if len(passes) > 1
+                else "rehearsal-safer-once",
                 late=sum(run.late for each in passes for run in each.statements),
                 due=sum(each.during.due for each in passes),
                 worst_s=max(each.during.worst_ns for each in passes) / 1e9,

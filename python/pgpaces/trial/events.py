@@ -35,7 +35,7 @@ from pgpaces.trial.request import PRIMARY
 Event = Literal["restart", "crash", "failover"]
 EVENTS: tuple[Event, ...] = ("restart", "crash", "failover")
 _TABLE = "pgpaces_ledger"
-# The ledger is written this often, so an outage is known as exactly.
+# The ledger is written this often.
 _TICK_S = 0.005
 _PROMOTE_S, _BACK_S, _CANCEL_S = 60, 120.0, 1.0
 
